@@ -60,7 +60,7 @@ def prepare(values: Any, data: Any = None) -> Ours:
         batch = epoch.gather(rows, jnp.arange(config.batch_size))
     else:
         batch = task.rows.draw(rows, jax.random.key(1))
-    loss = jax.jit(make_loss(model, task.measure))(*first, batch, None)[0]
+    loss = jax.jit(make_loss(model, task.loss))(*first, batch, None)[0]
 
     def train() -> None:
         now[0] = jax.block_until_ready(programs.train_epoch(now[0], 1, rows))[0]

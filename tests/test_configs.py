@@ -20,8 +20,9 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
 # of the user's own data, each by the key `data.file`
-OWN = ["text_csv", "text_csv_best", "numbers_csv", "translate_tsv", "text_file"]
-OWN += ["signals_npz", "images_folder"]
+OF_TEXTS = ["text_csv", "text_csv_best", "numbers_csv", "translate_tsv", "text_file"]
+OWN = [*OF_TEXTS, "signals_npz", "signals_classes", "series_classes"]
+OWN += ["images_folder", "images_numbers"]
 
 
 def load(name, variant=""):
@@ -48,9 +49,7 @@ def test_quick_is_the_same_experiment_made_short(name):
     assert (full.name, quick.name) == (name, f"{name}:quick")  # each has a run directory
 
 
-@pytest.mark.parametrize(
-    "name", [own for own in OWN if own not in ("signals_npz", "images_folder")]
-)
+@pytest.mark.parametrize("name", OF_TEXTS)
 def test_quick_trains_on_a_small_file_of_texts_as_long_as_on_a_large_one(name):
     quick = load(name, "quick")
     assert quick.num_epochs * quick.steps_per_epoch >= 300
@@ -78,30 +77,28 @@ def test_the_best_on_shapes_have_no_more_than_150_000_parameters_and_a_million_e
 
 
 def write_own(name, folder):
-    """A small file of the user's for a config that needs one."""
-    random = np.random.default_rng(0)
-    if name in ("text_csv", "text_csv_best"):
+    """Writes a small file of the user's for a config that needs one, and returns its path."""
+    random, labels = np.random.default_rng(0), np.arange(80) % 2
+    path = folder / ("own.npz" if name not in OF_TEXTS else f"own.{name.rpartition('_')[2]}")
+    if name.startswith("text_csv"):
         rows = [f"a {word} text,{label}\n" for word, label in (("good", "yes"), ("bad", "no"))]
-        (folder / "own.csv").write_text("text,label\n" + "".join(rows * 20))
-        return folder / "own.csv"
-    if name == "numbers_csv":
+        path.write_text("text,label\n" + "".join(rows * 20))
+    elif name == "numbers_csv":
         rows = [f"a text of {number},{number}.5\n" for number in range(80)]
-        (folder / "own.csv").write_text("text,number\n" + "".join(rows))
-        return folder / "own.csv"
-    if name == "translate_tsv":
-        lines = [f"ein hund {i}\ta dog {i}\n" for i in range(40)]
-        (folder / "own.tsv").write_text("".join(lines))
-        return folder / "own.tsv"
-    if name == "text_file":
-        (folder / "own.txt").write_text("".join(f"line {i} of a text\n" for i in range(100)))
-        return folder / "own.txt"
-    if name == "signals_npz":
-        signals = random.normal(size=(80, 24)).cumsum(axis=1)
-        np.savez(folder / "own.npz", inputs=signals, targets=signals[:, ::-1])
-    else:
+        path.write_text("text,number\n" + "".join(rows))
+    elif name == "translate_tsv":
+        path.write_text("".join(f"ein hund {i}\ta dog {i}\n" for i in range(40)))
+    elif name == "text_file":
+        path.write_text("".join(f"line {i} of a text\n" for i in range(100)))
+    elif name.startswith("images"):
         images = random.integers(0, 256, (80, 28, 20), np.uint8)
-        np.savez(folder / "own.npz", images=images, labels=np.arange(80) % 2)
-    return folder / "own.npz"
+        np.savez(path, images=images, labels=labels if name == "images_folder" else labels + 0.5)
+    else:
+        shape = (80, 24, 3) if name == "series_classes" else (80, 24)
+        signals = random.normal(size=shape).cumsum(axis=1)
+        targets = signals[:, ::-1] if name == "signals_npz" else np.array(["no", "yes"])[labels]
+        np.savez(path, inputs=signals, targets=targets)
+    return path
 
 
 def cut_down(name, folder):

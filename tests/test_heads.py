@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from flax_attn import heads
 from flax_attn.attention import (
@@ -26,7 +27,7 @@ from flax_attn.attention.layers import multi_head
 from flax_attn.models import GPT, PatchAttention, PatchTransformer, TranslationTransformer
 from tests.models.variables import draw
 
-close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+close = functools.partial(assert_allclose, rtol=1e-4, atol=1e-5)
 
 
 class Post(nn.Module):
@@ -140,7 +141,7 @@ def test_heads_that_all_say_what_they_say_on_other_inputs_give_its_outputs(gated
     contexts = heads.contexts_of(model, params, others)
     expected = outputs_of(model, params, others)
     ours = patched(model, params, inputs, contexts, {"attention": jnp.ones(2)})
-    np.testing.assert_allclose(ours, expected, atol=1e-5)
+    assert_allclose(ours, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -156,8 +157,8 @@ def test_a_head_that_is_cut_has_zero_rows_in_out_to_the_last_bit(name):
     no_weights = lambda name, own: own.at[:, jnp.array(cut[name])].set(0) if name in cut else own
     for own in (heads.cut(cut), heads.scaled(factors), Lens(change_weights=no_weights)):
         with own:
-            np.testing.assert_array_equal(outputs_of(model, params, inputs), expected)
-    np.testing.assert_array_equal(outputs_of(model, params, inputs), before)
+            assert_array_equal(outputs_of(model, params, inputs), expected)
+    assert_array_equal(outputs_of(model, params, inputs), before)
 
 
 @pytest.mark.parametrize("name", ["post-norm"])
@@ -214,14 +215,12 @@ def test_one_program_serves_all_factors():
     ones = {path: np.ones(3, np.float32) for path in heads.heads_of(model, params, inputs)}
     assert list(ones) == ["blocks_0/attention", "blocks_1/attention"]
     # another program than without factors, in which XLA may round the last digit otherwise
-    np.testing.assert_allclose(
-        scaled(params, ones), outputs_of(model, params, inputs), rtol=0, atol=1e-6
-    )
+    assert_allclose(scaled(params, ones), outputs_of(model, params, inputs), rtol=0, atol=1e-6)
     for path in ones:
         for head in range(3):
             expected = scaled(without(params, {path: [head]}), ones)
             factors = ones | {path: np.where(np.arange(3) == head, 0, ones[path])}
-            np.testing.assert_array_equal(scaled(params, factors), expected)
+            assert_array_equal(scaled(params, factors), expected)
 
 
 @pytest.mark.parametrize("name", ["GPT"])
@@ -236,9 +235,7 @@ def test_heads_that_say_what_they_say_on_a_source_restore_what_it_has(name):
     assert np.abs(expected - before)[:, 3:].max() > 1e-2
     look = functools.partial(patched, model, params, inputs)
     close(look(contexts, ones)[:, 3:], expected[:, 3:])
-    np.testing.assert_array_equal(
-        look(contexts, {path: 0 * one for path, one in ones.items()}), before
-    )
+    assert_array_equal(look(contexts, {path: 0 * one for path, one in ones.items()}), before)
     between = {path: (contexts[path] + own[path]) / 2 for path in ones}
     last = list(ones)[-1]
     halves = {path: one / 2 if path == last else 0 * one for path, one in ones.items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from flax_attn import config_files, schema
-from flax_attn.data.sets import DATA, from_python
+from flax_attn.data.sets import DATA, PairData, from_python
 from flax_attn.data.sets.memory import Content
 from flax_attn.experiment.config import Config, classes_of
 from flax_attn.experiment.loading import Run, check_function, load_run
@@ -104,7 +104,8 @@ def take_data(
     data sets have are kept.
     """
     data_class, _ = classes_of(config, None)
-    target = str(config.get("data.target", data_class.target))
+    is_pairs = issubclass(data_class, PairData)  # their `target` may be the name of a language
+    target = "text" if is_pairs else str(config.get("data.target", data_class.target))
     own_class, fields, content = from_python(data_class, target, data)
     name = next(name for name, known in DATA.items() if known is own_class)
     before = {

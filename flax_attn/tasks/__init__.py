@@ -72,7 +72,7 @@ def task_of(data: DataSet) -> type[Task]:
     Raises:
         UsageError: a combination that is no cell of the grid.
     """
-    name = f"{data.input}-{data.target}"
+    name = data.task_name
     if name not in TASKS:
         raise UsageError(f"expected a data set with a task of {', '.join(TASKS)}, got {name}")
     return TASKS[name]

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 import flax_attn.attention as fa
 from flax_attn.attention import attend, bilinear, core, dot, masked_softmax, scaled_dot
@@ -54,9 +55,7 @@ def test_parameters_of_the_score_receive_gradients():
     (above, _), (below, _), (_, gradient) = (
         both(kernel + shift * direction) for shift in (step, -step, 0)
     )
-    np.testing.assert_allclose(
-        np.vdot(gradient, direction), (above - below) / (2 * step), rtol=1e-2
-    )
+    assert_allclose(np.vdot(gradient, direction), (above - below) / (2 * step), rtol=1e-2)
 
 
 def test_dropout_scales_what_it_keeps_and_leaves_the_weights_returned():
@@ -66,10 +65,10 @@ def test_dropout_scales_what_it_keeps_and_leaves_the_weights_returned():
         np.eye(4000, dtype=np.float32)[None],
     )
     attended = run(attend, query, key, value, dropout_rate=0.25, dropout_rng=jax.random.key(0))
-    np.testing.assert_allclose(attended.weights, 1 / 4000, rtol=1e-5)
+    assert_allclose(attended.weights, 1 / 4000, rtol=1e-5)
     # the value of key k is the k-th unit vector, so these are the weights used
     kept = attended.context[0, 0] * 4000
-    np.testing.assert_allclose(np.unique(np.round(kept, 3)), [0, 1.333])
+    assert_allclose(np.unique(np.round(kept, 3)), [0, 1.333])
     assert 0.73 < (kept > 0).mean() < 0.77
 
 
@@ -84,9 +83,7 @@ def test_result_has_the_dtype_of_the_query(dtype):
     query, key, value = (array.astype(dtype) for array in make())
     attended = run(attend, query, key, value)
     assert attended.context.dtype == attended.weights.dtype == dtype
-    np.testing.assert_allclose(
-        attended.context.astype(float), naive(query, key, value)[0], atol=0.05
-    )
+    assert_allclose(attended.context.astype(float), naive(query, key, value)[0], atol=0.05)
 
 
 def test_a_nan_in_the_bias_is_seen():
@@ -99,7 +96,7 @@ def test_a_nan_in_the_bias_is_seen():
 def test_softmax_is_the_default_and_scaling_matters():
     query, key, value = make()
     expected = run(lambda query, key: masked_softmax(scaled_dot(query, key)), query, key)
-    np.testing.assert_allclose(attend(query, key, value).weights, expected, atol=1e-6)
+    assert_allclose(attend(query, key, value).weights, expected, atol=1e-6)
     assert not np.allclose(attend(query, key, value, score=dot).weights, expected, atol=1e-2)
 
 
@@ -116,7 +113,7 @@ def test_grouped_heads_share_their_keys_and_values():
         grouped, run(fa.dot_product_attention, query, *repeated, **options), atol=1e-6
     )
     chunked = run(fa.dot_product_attention, query, key, value, chunk_size=3, **options)
-    np.testing.assert_allclose(chunked.context, grouped.context, atol=1e-6)
+    assert_allclose(chunked.context, grouped.context, atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [None, 2.0])
@@ -127,7 +124,7 @@ def test_scale_softcap_and_bias_in_their_order(scale):
     ).weights
     scores = 1.5 * np.tanh((scale or 0.5) * query[0, :, 0] @ key[0, :, 0].T / 1.5) + bias
     expected = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
-    np.testing.assert_allclose(weights[0, 0], expected, atol=1e-6)
+    assert_allclose(weights[0, 0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
@@ -137,7 +134,7 @@ def test_half_precision_is_added_up_in_float32(dtype):
     dense = lambda *arrays: core.make_call(*arrays, normalizer=ones).dense()
     context, _ = run(dense, vectors[:1], vectors, value)
     assert context.dtype == jnp.float32
-    np.testing.assert_array_equal(context, 4 * np.asarray(value[:1], np.float32))
+    assert_array_equal(context, 4 * np.asarray(value[:1], np.float32))
 
 
 FORMS = {
@@ -204,5 +201,5 @@ def test_a_scale_has_a_gradient():
         jax.jit(jax.grad(functools.partial(loss, **options)))(0.3)
         for options in ({}, {"chunk_size": 2})
     )
-    np.testing.assert_allclose(blocks, whole, rtol=0.02)
+    assert_allclose(blocks, whole, rtol=0.02)
     assert abs(whole) > 0.01

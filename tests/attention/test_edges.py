@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 import flax_attn.attention as fa
 from flax_attn.attention import masks
@@ -36,7 +37,7 @@ def test_longer_padding_draws_the_same(draw):
         return heads_last(compute(call), call.visible.weights_shape).context
 
     longer = run(context, np.pad(X, ((0, 0), (0, 4), (0, 0)), constant_values=9.0))
-    np.testing.assert_allclose(longer[:, :T], run(context, X), atol=1e-6)
+    assert_allclose(longer[:, :T], run(context, X), atol=1e-6)
 
 
 def test_a_cache_takes_no_more_tokens_than_are_given():
@@ -79,7 +80,7 @@ def test_biases_of_distance_decode_as_in_the_whole(relative, chunk_size):
     for first, last in ((0, 4), (4, 5), (5, 7)):
         attended, cache = apply(layer, variables, X[:, first:last], cache)
         parts.append(attended.context)
-    np.testing.assert_allclose(np.concatenate(parts, axis=1), whole, atol=1e-5)
+    assert_allclose(np.concatenate(parts, axis=1), whole, atol=1e-5)
 
 
 def test_a_mask_function_counts_from_the_offset_as_causality_does():
@@ -93,7 +94,7 @@ def test_a_mask_function_counts_from_the_offset_as_causality_does():
 def test_half_precision_is_scaled_after_the_sum():
     query, key = ((3 * normal(seed, 64, 48)).astype(jnp.bfloat16) for seed in (0, 1))
     exact = query.astype(np.float64) @ key.astype(np.float64).T / np.sqrt(48)
-    np.testing.assert_allclose(run(fa.scaled_dot, query, key), exact, atol=1e-4)
+    assert_allclose(run(fa.scaled_dot, query, key), exact, atol=1e-4)
 
 
 @pytest.mark.parametrize("low", [-jnp.inf, -1e9])
@@ -106,9 +107,7 @@ def test_linen_is_not_given_an_additive_mask_turned_round(low):
     with pytest.raises(ValueError, match="mask of zeros and ones"):
         jax.eval_shape(lambda: layer.apply(variables, jnp.asarray(X), mask=mask))
     out = variables["params"]["out"]["bias"]
-    np.testing.assert_allclose(
-        apply(layer, variables, X, mask=mask), np.broadcast_to(out, X.shape), atol=1e-6
-    )
+    assert_allclose(apply(layer, variables, X, mask=mask), np.broadcast_to(out, X.shape), atol=1e-6)
 
 
 def test_key_lengths_follow_query_lengths_only_without_a_key():
@@ -116,9 +115,9 @@ def test_key_lengths_follow_query_lengths_only_without_a_key():
     variables = init(layer, X)
     same = run(lambda x: layer.apply(variables, x, x, query_lengths=LENGTHS).context, X)
     copy = apply(layer, variables, X, X, query_lengths=LENGTHS).context
-    np.testing.assert_array_equal(same, copy)
+    assert_array_equal(same, copy)
     own = apply(layer, variables, X, query_lengths=LENGTHS).context
-    np.testing.assert_allclose(
+    assert_allclose(
         own,
         apply(layer, variables, X, X, query_lengths=LENGTHS, key_lengths=LENGTHS).context,
         atol=1e-6,
@@ -142,9 +141,7 @@ def test_a_score_singular_at_zero_is_exact_in_blocks():
         )
 
     kernel = normal(4, D, D)
-    np.testing.assert_allclose(
-        run(jax.grad(loss), kernel, 3), run(jax.grad(loss), kernel, None), atol=1e-5
-    )
+    assert_allclose(run(jax.grad(loss), kernel, 3), run(jax.grad(loss), kernel, None), atol=1e-5)
 
 
 @pytest.mark.parametrize("chunk_size", [None, 2])
@@ -154,7 +151,7 @@ def test_empty_sizes_give_zeros(chunk_size, shape, normalizer):
     batch, queries, keys = shape
     arrays = np.zeros((batch, queries, D)), np.zeros((batch, keys, D)), np.zeros((batch, keys, 2))
     attended = fa.attend(*arrays, normalizer=getattr(fa, normalizer), chunk_size=chunk_size)
-    np.testing.assert_array_equal(attended.context, np.zeros((batch, queries, 2)))
+    assert_array_equal(attended.context, np.zeros((batch, queries, 2)))
     assert attended.weights is None if chunk_size else attended.weights.shape == shape
 
 
@@ -179,4 +176,4 @@ def test_a_normaliser_that_hides_what_it_is_is_refused_in_blocks():
         run(fa.attend, X, X, X, normalizer=marked, chunk_size=3),
         run(fa.attend, X, X, X, normalizer=hidden),
     )
-    np.testing.assert_allclose(in_blocks.context, whole.context, atol=1e-6)
+    assert_allclose(in_blocks.context, whole.context, atol=1e-6)

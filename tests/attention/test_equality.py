@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import flax_attn.attention as fa
 from flax_attn.attention import attend, masks
@@ -130,9 +131,9 @@ def check(score, normalizer, mask, bias, path, jit="jit"):
         mask=whole(mask),
         bias=whole(bias),
     )
-    np.testing.assert_allclose(attended.context, context, atol=1e-5)
+    assert_allclose(attended.context, context, atol=1e-5)
     if path == "dense":
-        np.testing.assert_allclose(attended.weights, weights, atol=1e-5)
+        assert_allclose(attended.weights, weights, atol=1e-5)
     else:
         assert attended.weights is None
 
@@ -156,11 +157,9 @@ def test_scores_of_any_size_are_normalised(shift, path):
         return in_program(QUERY, KEY, VALUE, bias=np.float32(bias), chunk_size=PATHS[path]).context
 
     # 1e4 has 3 digits left
-    np.testing.assert_allclose(
-        context(np.full((1, 1, K), shift)), context(np.zeros((1, 1, K))), atol=2e-3
-    )
+    assert_allclose(context(np.full((1, 1, K), shift)), context(np.zeros((1, 1, K))), atol=2e-3)
     rising = shift * np.arange(K).reshape(1, 1, K)
-    np.testing.assert_allclose(
+    assert_allclose(
         context(rising), np.broadcast_to(VALUE[:, [0 if shift < 0 else -1]], (B, Q, E)), atol=1e-6
     )
 
@@ -218,8 +217,8 @@ def check_gradients(score, normalizer, mask, bias, path, dropout):
     function = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
     (_, dense), gradients = function(arguments, None)
     (_, chunked), chunked_gradients = function(arguments, PATHS[path])
-    np.testing.assert_allclose(chunked, dense, atol=1e-5)
+    assert_allclose(chunked, dense, atol=1e-5)
     for ours, expected in zip(
         jax.tree.leaves(chunked_gradients), jax.tree.leaves(gradients), strict=True
     ):
-        np.testing.assert_allclose(ours, expected, atol=2e-5)
+        assert_allclose(ours, expected, atol=2e-5)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import flax_attn.attention as fa
 from flax_attn.attention import masks
@@ -31,9 +32,7 @@ def test_a_bias_of_heads_and_keys_is_one_whether_rows_have_offsets_or_not(chunk_
                 x, x, x, bias=bias, query_offset=offset, chunk_size=chunk_size
             ).context
         )
-        np.testing.assert_allclose(
-            jax.jit(attend)(jnp.zeros(2, int)), jax.jit(attend)(0), atol=1e-6
-        )
+        assert_allclose(jax.jit(attend)(jnp.zeros(2, int)), jax.jit(attend)(0), atol=1e-6)
 
 
 def test_layers_in_one_model_have_a_score_each():
@@ -70,7 +69,7 @@ def test_linen_that_decodes_is_not_given_places_it_does_not_know():
     for t in range(T):
         context, state = step(variables, X[:, t : t + 1])
         variables = {**variables, **state}
-        np.testing.assert_allclose(context[:, 0], full[:, t], atol=1e-5)
+        assert_allclose(context[:, 0], full[:, t], atol=1e-5)
 
 
 def test_a_recurrent_cell_keeps_its_carry_in_half_precision():
@@ -88,7 +87,7 @@ def test_a_decoder_masks_its_memory_and_refuses_lengths_beside_a_cached_one():
         apply(block, variables, X, *memory, **options)
         for memory, options in (([BAD], {"memory_mask": REAL}), ([X[:, :3]], {}))
     )
-    np.testing.assert_allclose(masked.context, cut.context, atol=1e-5)
+    assert_allclose(masked.context, cut.context, atol=1e-5)
     unseen = apply(block, variables, X, X, need_weights=False)
     assert unseen.weights is None
     assert unseen.cross_weights is None
@@ -108,4 +107,4 @@ def test_a_bias_of_another_precision_is_added_under_strict_promotion(chunk_size)
     with jax.numpy_dtype_promotion("strict"):
         context = run(fa.attend, X, X, X, bias=bias, chunk_size=chunk_size).context
     whole = run(fa.attend, X, X, X, bias=bias.astype(jnp.float32)).context
-    np.testing.assert_allclose(context, whole, atol=1e-6)
+    assert_allclose(context, whole, atol=1e-6)

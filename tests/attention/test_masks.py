@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from flax_attn.attention import arrays, dot_product_attention, masks
 
@@ -14,19 +15,19 @@ def integers(*values):
 
 def test_grid_counts_queries_and_keys():
     queries, keys = masks.grid(Q, K)
-    np.testing.assert_array_equal(queries, [[0], [1], [2]])
-    np.testing.assert_array_equal(keys, [[0, 1, 2, 3, 4]])
+    assert_array_equal(queries, [[0], [1], [2]])
+    assert_array_equal(keys, [[0, 1, 2, 3, 4]])
 
 
 def test_grid_starts_at_the_offset():
     queries, keys = masks.grid(Q, K, 2)
-    np.testing.assert_array_equal(queries, [[2], [3], [4]])
-    np.testing.assert_array_equal(keys, [[0, 1, 2, 3, 4]])
+    assert_array_equal(queries, [[2], [3], [4]])
+    assert_array_equal(keys, [[0, 1, 2, 3, 4]])
 
 
 def test_grid_takes_an_offset_a_row():
     queries, keys = masks.grid(Q, K, integers(0, 2))
-    np.testing.assert_array_equal(queries, [[[0], [1], [2]], [[2], [3], [4]]])
+    assert_array_equal(queries, [[[0], [1], [2]], [[2], [3], [4]]])
     assert keys.shape == (1, K)
     assert masks.grid(Q, K, jnp.zeros((2, 7), int))[0].shape == (2, 7, Q, 1)
 
@@ -34,14 +35,12 @@ def test_grid_takes_an_offset_a_row():
 @pytest.mark.parametrize("offset", [0, 1, 4, np.int64(2)])
 def test_causal_allows_no_key_later_than_the_query(offset):
     expected = [[k <= offset + q for k in range(K)] for q in range(Q)]
-    np.testing.assert_array_equal(masks.causal(*masks.grid(Q, K, offset)), expected)
+    assert_array_equal(masks.causal(*masks.grid(Q, K, offset)), expected)
 
 
 def test_causal_counts_from_the_offset_of_each_row():
     mask = masks.causal(*masks.grid(Q, K, integers(0, 3)))
-    np.testing.assert_array_equal(
-        mask, [[[k <= o + q for k in range(K)] for q in range(Q)] for o in (0, 3)]
-    )
+    assert_array_equal(mask, [[[k <= o + q for k in range(K)] for q in range(Q)] for o in (0, 3)])
 
 
 @pytest.mark.parametrize(
@@ -51,19 +50,19 @@ def test_causal_counts_from_the_offset_of_each_row():
 def test_window_allows_so_many_keys_to_each_side(left, right, offset):
     mask = masks.window(*masks.grid(Q, K, offset), left, right)
     near = lambda q, k: (left is None or q - left <= k) and (right is None or k <= q + right)
-    np.testing.assert_array_equal(mask, [[near(offset + q, k) for k in range(K)] for q in range(Q)])
+    assert_array_equal(mask, [[near(offset + q, k) for k in range(K)] for q in range(Q)])
 
 
 def test_window_counts_from_the_offset_of_each_row():
     mask = masks.window(*masks.grid(Q, K, integers(0, 2)), left=1, right=0)
-    np.testing.assert_array_equal(
+    assert_array_equal(
         mask, [[[q + o - 1 <= k <= q + o for k in range(K)] for q in range(Q)] for o in (0, 2)]
     )
 
 
 def test_from_lengths_allows_the_first_keys_of_each_row():
     mask = masks.from_lengths(integers(0, 2, 5, 7), K)
-    np.testing.assert_array_equal(mask, [[[k < n for k in range(K)]] for n in (0, 2, 5, 7)])
+    assert_array_equal(mask, [[[k < n for k in range(K)]] for n in (0, 2, 5, 7)])
     assert mask.dtype == bool
     assert masks.from_lengths(3, K).shape == (1, K)
     assert masks.from_lengths(jnp.ones((2, 7), int), K).shape == (2, 7, 1, K)
@@ -72,25 +71,23 @@ def test_from_lengths_allows_the_first_keys_of_each_row():
 def test_from_query_lengths_allows_the_first_keys_of_each_query():
     lengths = [[1, 0, 4], [5, 2, 3]]
     mask = masks.from_query_lengths(jnp.array(lengths), K)
-    np.testing.assert_array_equal(
-        mask, [[[k < n for k in range(K)] for n in row] for row in lengths]
-    )
+    assert_array_equal(mask, [[[k < n for k in range(K)] for n in row] for row in lengths])
 
 
 def test_lengths_of_queries_allow_the_first_queries():
     mask = masks.lengths(integers(1, 2)[:, None, None], jnp.arange(Q)[:, None])
-    np.testing.assert_array_equal(mask, [[[True], [False], [False]], [[True], [True], [False]]])
+    assert_array_equal(mask, [[[True], [False], [False]], [[True], [True], [False]]])
 
 
 def test_lengths_under_jit_are_taken_unseen():
     mask = jax.jit(masks.from_lengths, static_argnums=1)(integers(2, 3), K)
-    np.testing.assert_array_equal(mask, masks.from_lengths(integers(2, 3), K))
+    assert_array_equal(mask, masks.from_lengths(integers(2, 3), K))
 
 
 def test_segments_keep_to_themselves():
     query, key = [[1, 1, 2], [3, 0, 3]], [[1, 2, 2, 1, 0], [0, 0, 3, 1, 3]]
     mask = masks.segments(jnp.array(query), jnp.array(key))
-    np.testing.assert_array_equal(
+    assert_array_equal(
         mask, [[[q == k for k in keys] for q in queries] for queries, keys in zip(query, key)]
     )
 
@@ -106,34 +103,32 @@ def test_ids_that_jax_would_cut_are_refused(ids):
     ):
         with pytest.raises(ValueError, match="jax_enable_x64"):
             call(ids)
-    np.testing.assert_array_equal(masks.segments.__wrapped__(few, few), np.eye(2, dtype=bool))
+    assert_array_equal(masks.segments.__wrapped__(few, few), np.eye(2, dtype=bool))
     with jax.enable_x64(True):
         mask = masks.segments.__wrapped__(ids, ids)
-    np.testing.assert_array_equal(mask, np.eye(len(ids), dtype=bool))
+    assert_array_equal(mask, np.eye(len(ids), dtype=bool))
 
 
 def test_ids_of_64_bits_that_fit_are_as_those_of_32():
     ids = np.array([[3, 3, 9]])
     expected = masks.segments(jnp.array(ids), jnp.array(ids))
-    np.testing.assert_array_equal(masks.segments.__wrapped__(ids, np.uint64(ids)), expected)
+    assert_array_equal(masks.segments.__wrapped__(ids, np.uint64(ids)), expected)
 
 
 def test_combine_is_all_of_the_masks_whichever_has_more_axes():
     rows, early = masks.from_lengths(integers(2, 5), K), masks.causal(*masks.grid(Q, K))
     expected = [[[k < n and k <= q for k in range(K)] for q in range(Q)] for n in (2, 5)]
-    np.testing.assert_array_equal(masks.combine(rows, None, early), expected)
-    np.testing.assert_array_equal(masks.combine(early, rows), expected)
+    assert_array_equal(masks.combine(rows, None, early), expected)
+    assert_array_equal(masks.combine(early, rows), expected)
     near = masks.window(*masks.grid(Q, K), left=0)
-    np.testing.assert_array_equal(
-        masks.combine(early, rows, near), np.asarray(expected) & np.asarray(near)
-    )
+    assert_array_equal(masks.combine(early, rows, near), np.asarray(expected) & np.asarray(near))
 
 
 def test_any_of_is_one_of_the_masks_whichever_has_more_axes():
     rows, early = jnp.array([[True], [False]]), jnp.array([True, False, False])
     expected = [[True, True, True], [True, False, False]]
-    np.testing.assert_array_equal(masks.any_of(rows, early), expected)
-    np.testing.assert_array_equal(masks.any_of(early, rows, early), expected)
+    assert_array_equal(masks.any_of(rows, early), expected)
+    assert_array_equal(masks.any_of(early, rows, early), expected)
     assert masks.any_of(early, None) is None
     with pytest.raises(TypeError, match="boolean mask"):
         masks.any_of.__wrapped__(early, jnp.ones(3))
@@ -147,15 +142,13 @@ def test_combine_of_nothing_is_none():
 def test_take_gives_the_entries_at_the_places():
     mask = jnp.array(np.random.default_rng(0).random((2, Q, K)) < 0.5)
     queries, keys = integers(2, 0)[:, None], integers(4, 1, 3)[None]
-    np.testing.assert_array_equal(
+    assert_array_equal(
         arrays.take(mask, queries, keys), np.asarray(mask)[:, [2, 0]][:, :, [4, 1, 3]]
     )
-    np.testing.assert_array_equal(
+    assert_array_equal(
         arrays.take(mask[:, :1], queries, keys), np.asarray(mask)[:, :1][:, :, [4, 1, 3]]
     )
-    np.testing.assert_array_equal(
-        arrays.take(mask[..., :1], queries, keys), np.asarray(mask)[:, [2, 0], :1]
-    )
+    assert_array_equal(arrays.take(mask[..., :1], queries, keys), np.asarray(mask)[:, [2, 0], :1])
 
 
 def test_a_window_of_any_width_leaves_all_keys():

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 import flax_attn.attention as fa
 from flax_attn.attention import masks
@@ -211,18 +212,16 @@ def results(name):
 @every
 def test_an_empty_row_has_weights_and_context_0(name):
     attended, _ = results(name)["clean"]
-    np.testing.assert_array_equal(attended.context[2], 0)
+    assert_array_equal(attended.context[2], 0)
     if attended.weights is not None:
-        np.testing.assert_array_equal(attended.weights[2], 0)
+        assert_array_equal(attended.weights[2], 0)
 
 
 @every
 @pytest.mark.parametrize("bad", ["nan", "inf", "large"])
 def test_what_padding_holds_changes_no_value_and_no_gradient(name, bad):
     (clean, clean_grads), (dirty, dirty_grads) = results(name)["clean"], results(name)[bad]
-    np.testing.assert_allclose(
-        real_rows(dirty.context, LENGTHS), real_rows(clean.context, LENGTHS), atol=1e-6
-    )
+    assert_allclose(real_rows(dirty.context, LENGTHS), real_rows(clean.context, LENGTHS), atol=1e-6)
     chex.assert_trees_all_close(dirty_grads, clean_grads, atol=1e-5)
     chex.assert_tree_all_finite(clean_grads)
 
@@ -234,12 +233,12 @@ def test_longer_padding_changes_nothing(name):
         results(name)["longer"],
     )
     same = slice(None, clean.context.shape[1])
-    np.testing.assert_allclose(
+    assert_allclose(
         real_rows(longer.context[:, same], LENGTHS), real_rows(clean.context, LENGTHS), atol=1e-6
     )
     chex.assert_trees_all_close(grads, clean_grads, atol=1e-5)
-    np.testing.assert_allclose(x[:, :T], clean_x, atol=1e-5)
-    np.testing.assert_array_equal(x[:, T:], 0)
+    assert_allclose(x[:, :T], clean_x, atol=1e-5)
+    assert_array_equal(x[:, T:], 0)
 
 
 @every
@@ -254,7 +253,7 @@ def test_rows_of_weights_sum_to_1_or_0(name):
         assert (sums <= 1 + 1e-6).all()
         assert sums.max() > 0.1
     else:
-        np.testing.assert_allclose(sums * (1 - sums), 0, atol=1e-6)
+        assert_allclose(sums * (1 - sums), 0, atol=1e-6)
         assert sums[0].min() > 0.5
 
 
@@ -268,12 +267,12 @@ def test_permuting_the_sequence_permutes_the_weights_where_order_plays_no_part(n
     )
     # queries move with the keys
     own_places = plain.context.shape[1] == T and plain.context.ndim == 3
-    np.testing.assert_allclose(
+    assert_allclose(
         permuted.context, plain.context[:, order] if own_places else plain.context, atol=1e-5
     )
     if plain.weights is not None:
         expected = plain.weights[..., order]
-        np.testing.assert_allclose(
+        assert_allclose(
             permuted.weights, expected[..., order, :] if own_places else expected, atol=1e-5
         )
 
@@ -285,7 +284,7 @@ def test_half_precision_keeps_its_dtype_and_finite_gradients(name):
     grads, attended = compiled(name)(variables, x, LENGTHS, FULL)
     assert attended.context.dtype == dtype
     assert attended.weights is None or attended.weights.dtype == dtype
-    np.testing.assert_array_equal(attended.context[2].astype(np.float32), 0)
+    assert_array_equal(attended.context[2].astype(np.float32), 0)
     chex.assert_tree_all_finite(grads)
 
 
@@ -401,4 +400,4 @@ def test_causality_is_seen_by_gradient(name):
     near = 0.2 * X  # so that no weight of sparsemax is 0
     jacobian = jax.jit(jax.jacrev(lambda x: CAUSAL[name](x).sum(axis=(0, 2))))(near)  # (q, b, k, d)
     reach = np.abs(np.asarray(jacobian)).max(axis=(1, 3)) > 1e-9
-    np.testing.assert_array_equal(reach, np.tril(np.ones((T, T), bool)))
+    assert_array_equal(reach, np.tril(np.ones((T, T), bool)))

@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
+from numpy.testing import assert_allclose, assert_array_equal
 
 from flax_attn.attention import monotonic_expectation, monotonic_hard
 
@@ -61,12 +62,10 @@ def test_equals_a_loop_over_queries_and_keys(leading, masked, seed):
     scores, mask = make(leading, seed)
     mask = mask if masked else np.ones_like(mask)
     arguments = jnp.float32(scores + 0.3), jnp.asarray(mask) if masked else None
-    np.testing.assert_allclose(
+    assert_allclose(
         jax.jit(monotonic_expectation)(*arguments), naive_expectation(scores + 0.3, mask), atol=1e-6
     )
-    np.testing.assert_array_equal(
-        jax.jit(monotonic_hard)(*arguments), naive_hard(scores + 0.3, mask)
-    )
+    assert_array_equal(jax.jit(monotonic_hard)(*arguments), naive_hard(scores + 0.3, mask))
 
 
 def test_gradient_of_the_expectation_equals_the_numerical_one():
@@ -98,13 +97,13 @@ def test_gradient_of_hard_is_that_of_the_expectation():
 
     chosen, expected = gradients(scores)
     assert np.abs(expected).max() > 0.1
-    np.testing.assert_allclose(chosen, expected, atol=1e-6)
+    assert_allclose(chosen, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("normalizer", [monotonic_hard, monotonic_expectation])
 def test_tensorflow_addons_case(normalizer):
     scores = np.where(np.array([[0, 0, 0, 1, 1, 0, 1, 1]]) == 1, BIG, -BIG)
-    np.testing.assert_array_equal(jax.jit(normalizer)(scores), [[0, 0, 0, 1, 0, 0, 0, 0]])
+    assert_array_equal(jax.jit(normalizer)(scores), [[0, 0, 0, 1, 0, 0, 0, 0]])
 
 
 def test_hard_is_the_expectation_where_every_probability_is_zero_or_one():
@@ -113,16 +112,14 @@ def test_hard_is_the_expectation_where_every_probability_is_zero_or_one():
     chosen, expected = jax.jit(
         lambda *arrays: (monotonic_hard(*arrays), monotonic_expectation(*arrays))
     )(scores, mask)
-    np.testing.assert_array_equal(chosen, expected)
+    assert_array_equal(chosen, expected)
 
 
 @pytest.mark.parametrize(
     ("score", "weight"), [(1e-3, 1), (1e-9, 1), (1e-30, 1), (0.0, 0), (-1e-9, 0)]
 )
 def test_hard_stops_at_a_score_above_zero_however_small(score, weight):
-    np.testing.assert_array_equal(
-        jax.jit(monotonic_hard)(np.array([[score]], np.float32)), [[weight]]
-    )
+    assert_array_equal(jax.jit(monotonic_hard)(np.array([[score]], np.float32)), [[weight]])
 
 
 def test_a_query_with_no_key_allowed_moves_nothing():
@@ -130,12 +127,12 @@ def test_a_query_with_no_key_allowed_moves_nothing():
     without = np.delete(np.arange(Q), 2)
     for normalizer in map(jax.jit, (monotonic_hard, monotonic_expectation)):
         weights = np.asarray(normalizer(np.float32(scores), mask))
-        np.testing.assert_allclose(
+        assert_allclose(
             weights[:, without],
             normalizer(np.float32(scores[:, without]), mask[:, without]),
             atol=1e-6,
         )
-        np.testing.assert_array_equal(weights[:, 2], 0)
+        assert_array_equal(weights[:, 2], 0)
 
 
 @pytest.mark.parametrize("normalizer", [monotonic_hard, monotonic_expectation])
@@ -148,8 +145,8 @@ def test_a_nan_reaches_its_query_and_all_later_ones(normalizer, key):
     weights = np.array(jax.jit(normalizer)(scores, mask))
     assert np.isnan(weights[0, [1, 2, 4]]).all()
     weights[0, [1, 2, 4]] = plain[0, [1, 2, 4]]
-    np.testing.assert_array_equal(weights, plain)  # query 3 is empty: 0
-    np.testing.assert_array_equal(weights[0, 3], 0)
+    assert_array_equal(weights, plain)  # query 3 is empty: 0
+    assert_array_equal(weights[0, 3], 0)
 
 
 @pytest.mark.parametrize("normalizer", [monotonic_hard, monotonic_expectation])
@@ -157,5 +154,5 @@ def test_plus_infinity_stops_a_query_and_minus_infinity_does_not(normalizer):
     scores = np.array([[-np.inf, np.inf, 0], [-np.inf, -np.inf, -np.inf], [BIG, -np.inf, np.inf]])
     gradient = jax.jit(jax.grad(lambda scores: normalizer(scores)[:, 1].sum()))(np.float32(scores))
     weights = jax.jit(normalizer)(np.float32(scores))
-    np.testing.assert_array_equal(weights, [[0, 1, 0], [0, 0, 0], [0, 0, 1]])
+    assert_array_equal(weights, [[0, 1, 0], [0, 0, 0], [0, 0, 1]])
     assert np.isfinite(gradient).all()

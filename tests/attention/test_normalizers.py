@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from jax.test_util import check_grads
+from numpy.testing import assert_allclose, assert_array_equal
 
 from flax_attn.attention import (
     entmax15,
@@ -135,7 +136,7 @@ def softmax_gradient(soft, cotangent):
 def test_equals_a_loop_in_float64(name, shape, scale):
     scores, mask = np.float32(some_scores(0, shape, scale)), some_mask(shape)
     weights, _ = run(name, scores, mask)
-    np.testing.assert_allclose(weights, rowwise(NAIVE[name], np.float64(scores), mask), atol=2e-6)
+    assert_allclose(weights, rowwise(NAIVE[name], np.float64(scores), mask), atol=2e-6)
 
 
 @pytest.mark.parametrize("name", NAIVE)
@@ -146,7 +147,7 @@ def test_a_row_alone_and_no_mask(name):
         lambda scores: [NORMALIZERS[name](scores), NORMALIZERS[name](scores, jnp.ones(1, bool))]
     )
     for weights in both(jnp.asarray(scores)):
-        np.testing.assert_allclose(weights, expected, atol=1e-6)
+        assert_allclose(weights, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["masked_softmax", "sparsemax", "entmax15"])
@@ -161,7 +162,7 @@ def test_gradients_equal_numerical_ones(name):
 def test_gradient_of_hard_is_that_of_softmax_at_its_temperature():
     scores, mask = some_scores(4), some_mask()
     soft = rowwise(naive_softmax, scores / 0.7, mask)
-    np.testing.assert_allclose(
+    assert_allclose(
         run("hard", scores, mask)[1], softmax_gradient(soft, some_scores(2)) / 0.7, atol=1e-5
     )
 
@@ -169,7 +170,7 @@ def test_gradient_of_hard_is_that_of_softmax_at_its_temperature():
 def test_gradient_of_top_k_is_that_of_softmax_over_the_kept():
     scores, mask = some_scores(4), some_mask()
     weights = rowwise(naive_top_k, scores, mask)
-    np.testing.assert_allclose(
+    assert_allclose(
         run("top_k", scores, mask)[1], softmax_gradient(weights, some_scores(2)), atol=1e-5
     )
 
@@ -188,13 +189,13 @@ def test_gradient_of_sampled_hard_is_that_of_softmax_of_what_it_compared():
         jacobian = np.float64(jacobian) * temperature  # diag(p) - p p^T
         first = math.sqrt(-jacobian[0, 1] * jacobian[0, 2] / jacobian[1, 2])
         soft = np.concatenate([[first], -jacobian[0, 1:] / first])
-        np.testing.assert_allclose(jacobian, np.diag(soft) - np.outer(soft, soft), atol=1e-5)
-        np.testing.assert_allclose(soft.sum(), 1, rtol=1e-4)
+        assert_allclose(jacobian, np.diag(soft) - np.outer(soft, soft), atol=1e-5)
+        assert_allclose(soft.sum(), 1, rtol=1e-4)
         assert soft.argmax() == np.argmax(chosen)
         perturbed.append(temperature * np.log(soft))
     # the noise is gone, a constant is left
     moved = (perturbed[1] - perturbed[0]) - (scores[1] - scores[0])
-    np.testing.assert_allclose(moved, moved[0], atol=1e-3)
+    assert_allclose(moved, moved[0], atol=1e-3)
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0])
@@ -212,7 +213,7 @@ def test_sampled_hard_draws_with_the_probabilities_of_softmax(temperature):
     assert scipy.stats.chisquare(counts[[0, 1, 3, 4]], expected).pvalue > 0.01
     # rows that follow one another are drawn apart
     together = (weights[1:] * weights[:-1]).sum(axis=1).mean()
-    np.testing.assert_allclose(together, np.sum((expected / draws) ** 2), atol=0.02)
+    assert_allclose(together, np.sum((expected / draws) ** 2), atol=0.02)
 
 
 def test_sampled_hard_draws_by_its_key():
@@ -221,7 +222,7 @@ def test_sampled_hard_draws_by_its_key():
     first, again, other = (
         np.asarray(sample(scores, rng=jax.random.key(seed))) for seed in (0, 0, 1)
     )
-    np.testing.assert_array_equal(first, again)
+    assert_array_equal(first, again)
     assert (first != other).any()
 
 
@@ -232,8 +233,8 @@ def test_an_empty_row_is_zero_with_finite_gradients(name, dtype, hidden):
     mask = some_mask()
     scores = np.where(mask, some_scores(), hidden)
     weights, gradient = run(name, scores, mask, dtype)
-    np.testing.assert_array_equal(weights[0, 1], 0)
-    np.testing.assert_array_equal(gradient[0, 1], 0)
+    assert_array_equal(weights[0, 1], 0)
+    assert_array_equal(gradient[0, 1], 0)
     assert np.isfinite(weights).all()
     assert np.isfinite(gradient).all()
     assert weights[~mask.any(-1)].size  # there is such a row
@@ -245,10 +246,10 @@ def test_what_a_masked_position_holds_is_never_read(name, hidden):
     scores, mask = some_scores(), some_mask()
     weights, gradient = run(name, np.where(mask, scores, hidden), mask)
     plain_weights, plain_gradient = run(name, scores, mask)
-    np.testing.assert_array_equal(weights, plain_weights)
-    np.testing.assert_array_equal(gradient, plain_gradient)
-    np.testing.assert_array_equal(weights[~mask], 0)
-    np.testing.assert_array_equal(gradient[~mask], 0)
+    assert_array_equal(weights, plain_weights)
+    assert_array_equal(gradient, plain_gradient)
+    assert_array_equal(weights[~mask], 0)
+    assert_array_equal(gradient[~mask], 0)
 
 
 @every_normalizer
@@ -262,9 +263,9 @@ def test_rows_sum_to_one_or_zero(name, scale):
     assert np.isfinite(gradient).all()
     if name in MONOTONIC:
         assert (sums <= 1 + 1e-6).all()
-        np.testing.assert_array_equal(sums[~mask.any(-1)], 0)
+        assert_array_equal(sums[~mask.any(-1)], 0)
     else:
-        np.testing.assert_allclose(sums, mask.any(-1), atol=2e-6)
+        assert_allclose(sums, mask.any(-1), atol=2e-6)
 
 
 @every_normalizer
@@ -278,8 +279,8 @@ def test_longer_padding_changes_nothing(name):
         jnp.float32(np.pad(cotangent, longer, constant_values=3)),
     )
     for long, short in zip(jax.device_get(padded), plain):
-        np.testing.assert_allclose(long[..., :K], short, atol=1e-6)
-        np.testing.assert_array_equal(long[..., K:], 0)
+        assert_allclose(long[..., :K], short, atol=1e-6)
+        assert_array_equal(long[..., K:], 0)
 
 
 @pytest.mark.parametrize("name", [name for name in NORMALIZERS if name not in ORDERED])
@@ -287,15 +288,15 @@ def test_permuting_keys_permutes_weights(name):
     scores, mask, order = some_scores(), some_mask(), np.array([3, 0, 4, 1, 2])
     plain, _ = run(name, scores, mask)
     permuted, _ = run(name, scores[..., order], mask[..., order])
-    np.testing.assert_allclose(permuted, plain[..., order], atol=1e-6)
+    assert_allclose(permuted, plain[..., order], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", [name for name in NORMALIZERS if name not in MONOTONIC])
 def test_a_constant_added_changes_nothing(name):
     scores, mask = np.round(some_scores(), 2), some_mask()
     plain, moved = run(name, scores, mask), run(name, scores + 64, mask)
-    np.testing.assert_allclose(moved[0], plain[0], atol=1e-5)
-    np.testing.assert_allclose(moved[1], plain[1], atol=1e-4)
+    assert_allclose(moved[0], plain[0], atol=1e-5)
+    assert_allclose(moved[1], plain[1], atol=1e-4)
 
 
 @pytest.mark.parametrize("name", [name for name in NORMALIZERS if name not in RELATIVES])
@@ -306,7 +307,7 @@ def test_a_mask_broadcasts(name):
         lambda scores, masks: [NORMALIZERS[name](scores, mask) for mask in masks]
     )(scores, masks)
     for mask, weights in zip(masks, all_weights):
-        np.testing.assert_allclose(
+        assert_allclose(
             weights, run(name, scores, np.broadcast_to(mask, scores.shape))[0], atol=1e-6
         )
 
@@ -318,7 +319,7 @@ def test_half_precision_is_normalised_in_float32(name, dtype):
     rounded = np.asarray(jnp.asarray(scores, dtype), np.float32)
     weights, _ = run(name, scores, mask, dtype)
     assert weights.dtype == jnp.float32
-    np.testing.assert_array_equal(weights, run(name, rounded, mask)[0])
+    assert_array_equal(weights, run(name, rounded, mask)[0])
 
 
 @every_normalizer
@@ -332,9 +333,9 @@ def test_minus_infinity_masks_as_the_mask_does(name, masked):
     cotangent = jnp.float32(some_scores(2))
     weights, gradient = compiled(name)(jnp.float32(hidden), mask_or_none, cotangent)
     expected_weights, expected_gradient = run(name, scores, mask & rest)
-    np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
-    np.testing.assert_allclose(gradient, expected_gradient, atol=1e-6)
-    np.testing.assert_array_equal(np.asarray(gradient)[~mask], 0)
+    assert_allclose(weights, expected_weights, atol=1e-6)
+    assert_allclose(gradient, expected_gradient, atol=1e-6)
+    assert_array_equal(np.asarray(gradient)[~mask], 0)
 
 
 @every_normalizer
@@ -349,15 +350,15 @@ def test_nan_in_nan_out(name, dtype, key, bad):
     weights, gradient = run(name, scores, mask, dtype)
     nan = np.zeros((B, Q), bool)
     nan[0, 1] = np.isnan(bad) or name not in MONOTONIC
-    np.testing.assert_array_equal(np.isnan(weights).all(-1), nan)
-    np.testing.assert_array_equal(np.isnan(weights).any(-1), nan)
+    assert_array_equal(np.isnan(weights).all(-1), nan)
+    assert_array_equal(np.isnan(weights).any(-1), nan)
     assert np.isnan(gradient[0, 1, :4]).all() == nan[0, 1]
-    np.testing.assert_array_equal(gradient[0, 1, 4], 0)  # the mask hides it
-    np.testing.assert_array_equal(weights[0, 2], 0)  # an empty row, after the one with the NaN
-    np.testing.assert_array_equal(gradient[0, 2], 0)
+    assert_array_equal(gradient[0, 1, 4], 0)  # the mask hides it
+    assert_array_equal(weights[0, 2], 0)  # an empty row, after the one with the NaN
+    assert_array_equal(gradient[0, 2], 0)
     others = (1, slice(None)) if name in MONOTONIC else ~nan  # its rows hang together
-    np.testing.assert_array_equal(weights[others], plain[others])
-    np.testing.assert_array_equal(gradient[others], plain_gradient[others])
+    assert_array_equal(weights[others], plain[others])
+    assert_array_equal(gradient[others], plain_gradient[others])
 
 
 @every_normalizer
@@ -376,7 +377,7 @@ def test_tangents_of_hidden_scores_do_not_count(name, hidden):
     scores = np.where(mask, scores, np.float32(hidden))
     for garbage in np.float32([np.nan, np.inf]):
         result = tangent(scores, np.where(mask, change, garbage), mask_or_none)
-        np.testing.assert_allclose(result, expected, atol=1e-6)
+        assert_allclose(result, expected, atol=1e-6)
     assert np.abs(expected).max() > 0.1
 
 
@@ -394,7 +395,7 @@ def test_second_derivatives_of_softmax(masked, outer, inner):
     expected = np.zeros((K, K, K))
     expected[np.ix_(visible, visible, visible)] = hessian(plain)(scores[visible])
     result = hessian(functools.partial(masked_softmax, mask=mask))(scores)
-    np.testing.assert_allclose(result, expected, atol=1e-6)
+    assert_allclose(result, expected, atol=1e-6)
     assert np.abs(expected).max() > 0.05
 
 
@@ -437,14 +438,14 @@ def test_softmax_reduces_without_an_initial_value_which_onnx_has_not():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jnp, "max", counted)
         weights = masked_softmax(jnp.array([1.0, 2.0]), mask=jnp.array([True, False]))
-    np.testing.assert_array_equal(weights, [1.0, 0.0])
+    assert_array_equal(weights, [1.0, 0.0])
     assert initials == [None]
 
 
 def test_half_precision_does_not_overflow():
     # 4 exp(11) > 65504, were the largest not taken off
     scores = jnp.array([11.0, 11.0, 11.0, 11.0], jnp.float16)
-    np.testing.assert_allclose(SOFTMAX(scores), 0.25)
+    assert_allclose(SOFTMAX(scores), 0.25)
 
 
 @pytest.mark.parametrize("normalizer", [sparsemax, entmax15])
@@ -455,7 +456,7 @@ def test_thresholds_hold_over_many_keys(normalizer):
         some_scores(1, (20_011,), 3.0),
         np.zeros(20_011),
     ):
-        np.testing.assert_allclose(
+        assert_allclose(
             jax.jit(normalizer)(jnp.float32(scores)),
             naive(np.float64(np.float32(scores))),
             atol=3e-5,
@@ -467,9 +468,7 @@ def test_thresholds_hold_over_many_keys(normalizer):
     [(hard, [0, 1, 0, 0, 0]), (functools.partial(top_k, k=2), [0, 0.5, 0, 0.5, 0])],
 )
 def test_the_first_of_equal_scores_wins(normalizer, expected):
-    np.testing.assert_allclose(
-        jax.jit(normalizer)(np.array([0.0, 2, 1, 2, 2], np.float32)), expected
-    )
+    assert_allclose(jax.jit(normalizer)(np.array([0.0, 2, 1, 2, 2], np.float32)), expected)
 
 
 def test_top_k_of_all_is_softmax_and_of_one_is_the_largest():
@@ -479,8 +478,8 @@ def test_top_k_of_all_is_softmax_and_of_one_is_the_largest():
         jax.jit(top_k, static_argnames="k"),
     )
     for k in (K, K + 2):
-        np.testing.assert_allclose(largest(scores, mask, k=k), SOFTMAX(scores, mask), atol=1e-6)
-    np.testing.assert_allclose(
+        assert_allclose(largest(scores, mask, k=k), SOFTMAX(scores, mask), atol=1e-6)
+    assert_allclose(
         largest(scores, mask, k=1), rowwise(naive_hard, some_scores(), some_mask()), atol=1e-6
     )
 
@@ -488,8 +487,8 @@ def test_top_k_of_all_is_softmax_and_of_one_is_the_largest():
 def test_numbers_of_numpy_and_jax_serve_as_k_and_temperature():
     scores = jnp.float32(some_scores())
     for k in (np.int64(2), jnp.int32(2)):
-        np.testing.assert_array_equal(top_k.__wrapped__(scores, k=k), top_k(scores, k=2))
-    np.testing.assert_array_equal(top_k(scores, k=2**40), top_k(scores, k=K))
+        assert_array_equal(top_k.__wrapped__(scores, k=k), top_k(scores, k=2))
+    assert_array_equal(top_k(scores, k=2**40), top_k(scores, k=K))
     with jax.enable_x64(True):
         for temperature in (1, np.float64(0.5), jnp.float64(0.5)):
             assert hard.__wrapped__(scores, temperature=temperature).dtype == jnp.float32
@@ -502,7 +501,7 @@ def test_temperature_changes_the_gradient_and_not_the_weights():
     gradients = jax.jit(
         lambda scores: [jax.grad(lambda s, n=n: n(s)[0, 0, 0])(scores) for n in normalizers]
     )(scores)
-    np.testing.assert_array_equal(*weights)
+    assert_array_equal(*weights)
     assert not np.allclose(*gradients, atol=1e-2)
 
 
@@ -513,6 +512,4 @@ def test_a_draw_is_finite_whatever_the_random_bits(monkeypatch):
             "positional_bits",
             lambda *a, bits=bits: jnp.full((1, 2, 3), bits, jnp.uint32),
         )
-        np.testing.assert_allclose(
-            sampled_hard(jnp.zeros((2, 3)), rng=jax.random.key(0)), [[1, 0, 0]] * 2
-        )
+        assert_allclose(sampled_hard(jnp.zeros((2, 3)), rng=jax.random.key(0)), [[1, 0, 0]] * 2)

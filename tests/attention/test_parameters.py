@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import flax_attn.attention as fa
 from tests.attention.compiled import apply, init, normal
@@ -63,7 +64,7 @@ def test_dtype_is_that_of_the_result_and_param_dtype_that_of_the_parameters(name
     assert attended.context.dtype == attended.weights.dtype == jnp.bfloat16
     expected = apply(make(dtype=jnp.float32, param_dtype=jnp.float32), variables, *inputs)
     assert expected.context.dtype == expected.weights.dtype == jnp.float32
-    np.testing.assert_allclose(attended.context.astype(np.float32), expected.context, atol=0.1)
+    assert_allclose(attended.context.astype(np.float32), expected.context, atol=0.1)
 
 
 def test_a_cache_has_the_dtype_of_its_layer():
@@ -97,7 +98,7 @@ def test_parameters_are_those_of_linen_in_every_option(name):
     variables = init(ours, X)
     expected, context = apply(linen, variables, X, Y), apply(ours, variables, X, Y).context
     assert context.dtype == expected.dtype
-    np.testing.assert_allclose(
+    assert_allclose(
         context.astype(np.float32),
         expected.astype(np.float32),
         atol=0.1 if "dtype" in OPTIONS[name][0] else 1e-5,
@@ -108,7 +109,7 @@ def test_normalised_queries_and_keys_do_not_grow_with_the_inputs():
     layer = heads(query_key_norm=True, use_bias=False)
     variables = init(layer, X)
     weights, larger = (apply(layer, variables, x).weights for x in (X, 1000 * X))
-    np.testing.assert_allclose(larger, weights, atol=1e-4)
+    assert_allclose(larger, weights, atol=1e-4)
 
 
 def test_the_epsilon_of_the_norms_is_that_of_the_blocks():
@@ -125,9 +126,7 @@ def test_the_epsilon_of_the_norms_is_that_of_the_blocks():
     }
     # both norms alone: each divides by 1e3
     context = apply(make(False, 1e6), {"params": params}, X).context
-    np.testing.assert_allclose(
-        1e6 * context, X - X.mean(axis=-1, keepdims=True), rtol=1e-4, atol=1e-5
-    )
+    assert_allclose(1e6 * context, X - X.mean(axis=-1, keepdims=True), rtol=1e-4, atol=1e-5)
 
 
 # Sizes and rates.

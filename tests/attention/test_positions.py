@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import config
+from numpy.testing import assert_allclose, assert_array_equal
 
 from flax_attn.attention import alibi, binary_digits, masks, rotary, sinusoidal
 from tests.attention.compiled import normal, run
@@ -16,11 +17,9 @@ TURN = jax.jit(rotary)
 def test_binary_digits_spell_the_position():
     digits = run(binary_digits, 100)
     assert digits.shape == (100, 7)
-    np.testing.assert_array_equal(digits @ 2 ** np.arange(7), np.arange(100))
+    assert_array_equal(digits @ 2 ** np.arange(7), np.arange(100))
     assert [run(binary_digits, length).shape[1] for length in (1, 4, 5, 8, 9)] == [0, 2, 3, 3, 4]
-    np.testing.assert_array_equal(
-        run(binary_digits, 3, 4), [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]]
-    )
+    assert_array_equal(run(binary_digits, 3, 4), [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
 
 
 @pytest.mark.parametrize("max_period", [10_000.0, 100.0])
@@ -31,9 +30,7 @@ def test_sinusoidal_is_its_formula(max_period):
             for t in range(101)
         ]
     )
-    np.testing.assert_allclose(
-        jax.jit(lambda: sinusoidal(101, D, max_period=max_period))(), table, atol=2e-5
-    )
+    assert_allclose(jax.jit(lambda: sinusoidal(101, D, max_period=max_period))(), table, atol=2e-5)
 
 
 def test_rotary_turns_each_pair_by_its_angle():
@@ -43,7 +40,7 @@ def test_rotary_turns_each_pair_by_its_angle():
         angle = t / 10_000 ** (2 * i / D)
         turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
         expected[b, t, 2 * i : 2 * i + 2] = turn @ vectors[b, t, 2 * i : 2 * i + 2]
-    np.testing.assert_allclose(TURN(jnp.float32(vectors)), expected, atol=1e-5)
+    assert_allclose(TURN(jnp.float32(vectors)), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("features", [D, 6])
@@ -59,14 +56,14 @@ def test_the_order_of_its_docstring_turns_halves_as_other_models_do(features):
     order = np.concatenate([np.arange(features).reshape(2, -1).T.ravel(), np.arange(features, D)])
     assert "np.arange(d).reshape(2, -1).T.ravel()" in rotary.__doc__
     turned = run(rotary, vectors[..., order], features=features)
-    np.testing.assert_allclose(turned, expected[..., order], atol=1e-5)
+    assert_allclose(turned, expected[..., order], atol=1e-5)
 
 
 def test_a_product_of_rotary_vectors_depends_on_their_distance_alone():
     query, key = (np.tile(normal(seed, D), (11, 1)) for seed in (0, 1))
     products = np.asarray(TURN(query)) @ np.asarray(TURN(key)).T
     for distance in range(-10, 11):
-        np.testing.assert_allclose(
+        assert_allclose(
             np.diagonal(products, distance), np.diagonal(products, distance)[0], atol=1e-4
         )
     assert abs(products[0, 3] - products[3, 0]) > 1e-2  # and on its sign
@@ -76,10 +73,10 @@ def test_a_product_of_rotary_vectors_depends_on_their_distance_alone():
 def test_rotary_from_the_number_of_cached_keys_on_continues():
     vectors = normal(0, B, T, D)
     whole = np.asarray(TURN(vectors))
-    np.testing.assert_allclose(TURN(vectors[:, 3:], np.arange(3, T)), whole[:, 3:], atol=1e-5)
+    assert_allclose(TURN(vectors[:, 3:], np.arange(3, T)), whole[:, 3:], atol=1e-5)
     rows = np.asarray(TURN(vectors[:, :2], np.array([[0, 1], [7, 8]])))
-    np.testing.assert_allclose(rows[0], whole[0, :2], atol=1e-5)
-    np.testing.assert_allclose(rows[1], TURN(vectors[1, :2], np.array([7, 8])), atol=1e-5)
+    assert_allclose(rows[0], whole[0, :2], atol=1e-5)
+    assert_allclose(rows[1], TURN(vectors[1, :2], np.array([7, 8])), atol=1e-5)
     assert not np.allclose(rows[1], whole[1, :2], atol=0.1)
 
 
@@ -88,7 +85,7 @@ def test_rotary_keeps_half_precision_and_turns_in_float32(dtype):
     vectors = normal(0, 1, D).astype(dtype)
     turned = TURN(vectors, np.array([1001]))  # bfloat16 knows no 1001
     assert turned.dtype == dtype
-    np.testing.assert_array_equal(
+    assert_array_equal(
         turned, np.asarray(TURN(vectors.astype(np.float32), np.array([1001]))).astype(dtype)
     )
 
@@ -113,7 +110,7 @@ def test_alibi_falls_with_the_distance_by_the_slopes_of_the_paper(heads):
         [[-slope * abs(1 + q - k) for k in range(T)] for q in range(3)]
         for slope in slopes_of_the_paper(heads)
     ]
-    np.testing.assert_allclose(bias, expected, rtol=1e-6)
+    assert_allclose(bias, expected, rtol=1e-6)
 
 
 def test_alibi_counts_from_the_offset_of_each_row():
@@ -123,7 +120,7 @@ def test_alibi_counts_from_the_offset_of_each_row():
         0,
         3,
     )
-    np.testing.assert_array_equal(together, np.stack(alone))
+    assert_array_equal(together, np.stack(alone))
 
 
 @pytest.fixture

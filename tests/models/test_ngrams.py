@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from flax_attn.models import NGramAttention
 from flax_attn.models.ngrams import sum_over_root
@@ -57,13 +58,13 @@ def test_a_longer_padding_changes_no_output_and_no_gradient(name):
     assert set(attention) == {*(f"hops_{encoder}" for encoder in MODELS[name].encoders), *of_pairs}
     for weights in map(np.asarray, attention.values()):
         assert weights.shape == (4, 2, 8)
-        np.testing.assert_array_equal(weights[1, :, 2:], 0)
-        np.testing.assert_array_equal(weights[3], 0)
+        assert_array_equal(weights[1, :, 2:], 0)
+        assert_array_equal(weights[3], 0)
     whole = [attention[key] for key in attention if key not in of_pairs] + (
         [sum(attention[key] for key in of_pairs)] if of_pairs else []
     )
     for weights in whole:
-        np.testing.assert_allclose(weights[:3].sum(axis=-1), 1, atol=1e-6)
+        assert_allclose(weights[:3].sum(axis=-1), 1, atol=1e-6)
 
 
 def test_convolutions_are_named_by_how_many_words_they_read():
@@ -87,7 +88,7 @@ def test_every_part_is_heard_and_what_is_unknown_is_not(name):
         texts | {"tokens": np.where(PRESENT, 1, 0), "pairs": pairs}
         for pairs in (0 * TEXTS["pairs"], np.minimum(TEXTS["pairs"], 1))
     ]
-    np.testing.assert_array_equal(apply(unknown[0]), apply(unknown[1]))
+    assert_array_equal(apply(unknown[0]), apply(unknown[1]))
     params = drawn["params"]
     silent = {
         **params,
@@ -95,7 +96,7 @@ def test_every_part_is_heard_and_what_is_unknown_is_not(name):
             "embedding": params["words"]["embedding"] * np.array([1, 100, *[1] * 5])[:, None]
         },
     }
-    np.testing.assert_array_equal(logits({"params": silent}, unknown[0]), apply(unknown[0]))
+    assert_array_equal(logits({"params": silent}, unknown[0]), apply(unknown[0]))
 
 
 def test_a_text_of_one_word_keeps_it_when_words_are_dropped():
@@ -108,15 +109,13 @@ def test_a_text_of_one_word_keeps_it_when_words_are_dropped():
     drawn = draw(MODELS["GRU, n-grams"], TEXTS)
     outputs = np.stack([train(drawn, TEXTS, jax.random.key(i)) for i in range(5)])
     expected = np.asarray(jax.jit(model.apply)(drawn, TEXTS)[0])
-    np.testing.assert_allclose(outputs[:, 2], np.broadcast_to(expected[2], (5, 3)), atol=1e-6)
+    assert_allclose(outputs[:, 2], np.broadcast_to(expected[2], (5, 3)), atol=1e-6)
     assert np.abs(outputs[:, 0] - expected[0]).max() > 1e-3
 
 
 def test_a_sum_over_the_root_of_their_number_keeps_the_variance():
     mask = np.array([[True] * 4, [False] * 4])
-    np.testing.assert_allclose(
-        sum_over_root(jnp.ones((2, 4, 3)), jnp.asarray(mask)), [[2.0] * 3, [0.0] * 3]
-    )
+    assert_allclose(sum_over_root(jnp.ones((2, 4, 3)), jnp.asarray(mask)), [[2.0] * 3, [0.0] * 3])
 
 
 def test_another_encoder_is_refused():

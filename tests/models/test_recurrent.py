@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from flax_attn.models import recurrent
 from flax_attn.models.cpu import recurrence
@@ -53,11 +54,9 @@ def test_cells_equal_their_equations_whatever_stands_behind_the_end(cell, revers
     for row, length in enumerate([7, 4]):
         steps = SIGNALS[:length, row]
         expected = naive(cell, drawn["params"], steps[::-1] if reverse else steps, 5)
-        np.testing.assert_allclose(
-            outputs[:length, row], expected[::-1] if reverse else expected, atol=1e-5
-        )
-        np.testing.assert_array_equal(outputs[length:, row], 0)
-        np.testing.assert_allclose(state[0][row], expected[-1], atol=1e-5)
+        assert_allclose(outputs[:length, row], expected[::-1] if reverse else expected, atol=1e-5)
+        assert_array_equal(outputs[length:, row], 0)
+        assert_allclose(state[0][row], expected[-1], atol=1e-5)
 
 
 @pytest.mark.parametrize("use_bias", [False, True])
@@ -100,7 +99,7 @@ def test_dropout_is_between_layers_alone(num_layers):
     dropped, beside = jax.jit(train)(jax.random.key(0))
     assert np.allclose(dropped, outputs, atol=1e-5) == (num_layers == 1)
     first, same = (own["intermediates"]["layer1"]["__call__"][0][0] for own in (inside, beside))
-    np.testing.assert_allclose(same, first, atol=1e-5)
+    assert_allclose(same, first, atol=1e-5)
 
 
 def test_both_directions_are_joined_and_layers_stacked():

@@ -1,5 +1,6 @@
 import jax
 import numpy as np
+from numpy.testing import assert_allclose
 
 from flax_attn.models import ResidualAttention
 from tests.models import variables
@@ -27,8 +28,6 @@ def test_residual_attention_is_its_equation():
             )
             shares = np.exp(query @ key.T / np.sqrt(3))
             weights = shares / shares.sum(axis=-1, keepdims=True)
-            np.testing.assert_allclose(aux["attention"][f"attention{i}"][row], weights, atol=1e-4)
+            assert_allclose(aux["attention"][f"attention{i}"][row], weights, atol=1e-4)
             x = block(relu(x + weights @ value), p[f"block{i}"])
-        np.testing.assert_allclose(
-            outputs[row], same_convolution(x, p["conv_out"]), rtol=1e-3, atol=1e-3
-        )
+        assert_allclose(outputs[row], same_convolution(x, p["conv_out"]), rtol=1e-3, atol=1e-3)

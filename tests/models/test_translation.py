@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from flax_attn.models import Seq2Seq, TranslationTransformer, decoding
 from flax_attn.models.translation import SCORES
@@ -106,7 +107,7 @@ def test_embeddings_are_scaled_up_before_positions_are_added():
     deviations = np.sqrt(x.var(axis=-1, keepdims=True) + 1e-6)
     x = (x - x.mean(axis=-1, keepdims=True)) / deviations * norm["scale"] + norm["bias"]
     logits = jax.jit(model.apply)(variables, TEXTS)[0]
-    np.testing.assert_allclose(logits, x @ embeddings.T + params["logit_bias"], atol=1e-5)
+    assert_allclose(logits, x @ embeddings.T + params["logit_bias"], atol=1e-5)
 
 
 def gru(hidden, inputs, recurrent):
@@ -156,8 +157,8 @@ def test_the_decoders_equations_hold_in_a_loop(name):
                 "output_of_embedding", embedded
             )
             output = np.tanh(both)
-        np.testing.assert_allclose(weights, alignment[:, i], atol=1e-5)
-        np.testing.assert_allclose(dense("logits", output), logits[:, i], atol=1e-4)
+        assert_allclose(weights, alignment[:, i], atol=1e-5)
+        assert_allclose(dense("logits", output), logits[:, i], atol=1e-4)
 
 
 def test_what_is_shared_and_normalised():
@@ -198,11 +199,9 @@ def test_padding_of_either_side_changes_nothing(name):
     ((value, (logits, alignment)), gradient), ((other, (others, weights)), same) = (
         evaluate(name)(variables, t) for t in (TEXTS, longer)
     )
-    np.testing.assert_allclose(other, value, rtol=1e-5)
-    np.testing.assert_allclose(np.asarray(others)[:, :5][REAL], np.asarray(logits)[REAL], atol=1e-5)
-    np.testing.assert_allclose(
-        np.asarray(weights)[:, :5, :7][REAL], np.asarray(alignment)[REAL], atol=1e-6
-    )
+    assert_allclose(other, value, rtol=1e-5)
+    assert_allclose(np.asarray(others)[:, :5][REAL], np.asarray(logits)[REAL], atol=1e-5)
+    assert_allclose(np.asarray(weights)[:, :5, :7][REAL], np.asarray(alignment)[REAL], atol=1e-6)
     chex.assert_trees_all_close(same, gradient, atol=1e-4)
 
 
@@ -210,13 +209,13 @@ def test_padding_of_either_side_changes_nothing(name):
 def test_alignments_are_weights_on_the_real_source(name):
     (_, (_, alignment)), _ = evaluate(name)(draw(MODELS[name], TEXTS), TEXTS)
     alignment = np.asarray(alignment)
-    np.testing.assert_array_equal(np.where(np.arange(7) < LENGTHS[:, None, None], 0, alignment), 0)
+    assert_array_equal(np.where(np.arange(7) < LENGTHS[:, None, None], 0, alignment), 0)
     total = alignment.sum(axis=-1)
     if "local" in name:
         assert (total <= 1 + 1e-6).all()
         assert (np.count_nonzero(alignment, axis=-1) <= 5).all()
     else:
-        np.testing.assert_allclose(total, 1, atol=1e-5)
+        assert_allclose(total, 1, atol=1e-5)
 
 
 @with_models("bahdanau, additive", "Transformer")
@@ -229,7 +228,7 @@ def test_a_later_target_changes_nothing_before_it_and_the_source_changes_all(nam
         )
     }
     moved = np.abs(np.asarray(evaluate(name)(variables, changed)[0][1][0]) - logits)[0].max(axis=-1)
-    np.testing.assert_array_equal(moved[:2], 0)
+    assert_array_equal(moved[:2], 0)
     assert moved[2] > 1e-4
     other = TEXTS | {
         "source": np.where(TEXTS["source"] > 0, 12 - TEXTS["source"], 0).astype(np.int32)
@@ -254,7 +253,7 @@ def test_translations_do_not_depend_on_the_batch(name):
         assert [translation.tokens for translation in alone] == [
             translation.tokens for translation in together[i]
         ]
-        np.testing.assert_allclose(
+        assert_allclose(
             [translation.score for translation in alone],
             [translation.score for translation in together[i]],
             atol=1e-5,

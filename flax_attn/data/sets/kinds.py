@@ -65,6 +65,11 @@ class DataSet(abc.ABC):
         """
 
     @property
+    def task_name(self) -> str:
+        """The name of the task, such as `signal-classes`."""
+        return f"{self.input}-{self.target}"
+
+    @property
     def num_used(self) -> int | None:
         """How many of the first training examples are trained on; None for all."""
         return None
@@ -195,6 +200,10 @@ class PairData(Tokens):
     max_length: PositiveInt = 100
     num_buckets: SmallCount = 4
     shared_vocabulary: bool = False
+
+    @property
+    def task_name(self) -> str:  # `target` may be the name of a language
+        return "text-text"
 
     def prepare(self, source: str) -> str:
         """A source of the user's as the data set writes its own."""

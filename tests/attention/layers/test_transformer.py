@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 import flax_attn.attention as fa
 from tests.attention.compiled import apply, init, normal
@@ -33,9 +34,9 @@ def test_a_decoder_block_decodes_what_it_computes_at_once(pre_norm):
         decoded = step(X[:, t : t + 1], cache)
         cache = decoded.cache
         outputs.append(decoded.context)
-    np.testing.assert_allclose(np.concatenate(outputs, axis=1), full.context, atol=1e-5)
+    assert_allclose(np.concatenate(outputs, axis=1), full.context, atol=1e-5)
     assert full.cross_weights.shape == (B, 3, T, 5)
-    np.testing.assert_array_equal(full.cross_weights[1, :, :, 3:], 0)
+    assert_array_equal(full.cross_weights[1, :, :, 3:], 0)
 
 
 @pytest.mark.parametrize("mask", [None, ~np.eye(T, dtype=bool)[3] & ~np.eye(T, dtype=bool)[:, [3]]])
@@ -62,7 +63,7 @@ def test_an_encoder_block_is_two_residual_parts(pre_norm, mask):
     first, second = norm("attention_norm"), norm("feed_forward_norm")
     x = X + attend(first(X)).context if pre_norm else first(X + attend(X).context)
     x = x + feed(second(x)) if pre_norm else second(x + feed(x))
-    np.testing.assert_allclose(apply(block, variables, X, mask=mask).context, x, atol=1e-5)
+    assert_allclose(apply(block, variables, X, mask=mask).context, x, atol=1e-5)
 
 
 def test_a_decoder_block_without_a_memory_is_a_causal_encoder_block():
@@ -70,9 +71,7 @@ def test_a_decoder_block_without_a_memory_is_a_causal_encoder_block():
     encoder = fa.EncoderBlock(fa.MultiHeadAttention(3), fa.FeedForward(17))
     variables = init(decoder, X)
     decoded = apply(decoder, variables, X)
-    np.testing.assert_allclose(
-        decoded.context, apply(encoder, variables, X, causal=True).context, atol=1e-5
-    )
+    assert_allclose(decoded.context, apply(encoder, variables, X, causal=True).context, atol=1e-5)
     assert decoded.cross_weights is None
 
 
@@ -82,5 +81,5 @@ def test_the_padding_of_a_target_attends_to_no_memory():
     )
     variables, lengths = init(block, X, MEMORY), np.array([T, 4])
     one, other = (apply(block, variables, X, m, lengths=lengths) for m in (MEMORY, -MEMORY))
-    np.testing.assert_array_equal(one.cross_weights[1, :, 4:], 0)
-    np.testing.assert_array_equal(one.context[1, 4:], other.context[1, 4:])
+    assert_array_equal(one.cross_weights[1, :, 4:], 0)
+    assert_array_equal(one.context[1, 4:], other.context[1, 4:])
