@@ -93,7 +93,10 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   let cut = [];
   const typed = () => {
     forget();
-    view.token = null;
+    look(null);
+  };
+  const look = (token) => {
+    view.token = token;
     changed();
   };
   const input = isImage ? imageInput(run, typed) : textInput(run, typed);
@@ -102,8 +105,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   const answer = div();
   const offers = writeButtons((codes) => {
     input.add(codes);
-    view.token = null;
-    changed();
+    look(null);
   });
   const looked = el("canvas", { class: "published-image", role: "img" });
   const grid = headGrid(run, choose);
@@ -250,10 +252,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
 
   function showTokens(tokens, looks, settings) {
     const own = words("the text; press a token to see what it attends to", tokens, {
-      onPick: (token) => {
-        view.token = token;
-        changed();
-      },
+      onPick: look,
     });
     const { token } = state.reply.view;
     const whole = run.takes === "prompt" ? token + 1 : tokens.length;
