@@ -251,9 +251,8 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   }
 
   function showTokens(tokens, looks, settings) {
-    const own = words("the text; press a token to see what it attends to", tokens, {
-      onPick: look,
-    });
+    const label = "the text; press a token to see what it attends to";
+    const own = words(label, tokens, { onPick: look });
     const { token } = state.reply.view;
     const whole = run.takes === "prompt" ? token + 1 : tokens.length;
     const count = Math.max(whole - settings.hidden.length, 1);
