@@ -3,9 +3,9 @@ figure of the training steps.
 
     python -m benchmarks [--quick] [--output benchmarks-out]
 
-Pairs take turns, so that a noisy machine disturbs both alike; figures are medians after a warm-up,
-and a ratio is what the peer takes over what ours takes; `products alone` is no peer but the limit
-of `benchmarks.limit`. `--quick` takes one turn each and leaves out what is long.
+Pairs take turns, so that a noisy machine disturbs both alike. Figures are medians after a warm-up,
+and a ratio is what the peer takes divided by what ours takes. `--quick` takes one turn each and
+leaves out what is long.
 """
 
 import argparse
@@ -20,35 +20,17 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import (
-    additive,
-    generator,
-    language,
-    ratios,
-    seeds,
-    startup,
-    steps,
-    time_to_error,
-    timing,
-)
+from benchmarks import language, ratios, steps, timing
 from flax_attn.analysis.drawing import save
 
 COMPARISONS: dict[str, Callable[[bool], Iterable[timing.Row]]] = {
-    "start": startup.rows,
-    "generator": generator.rows,
     **{f"training step, {name}": functools.partial(steps.rows, name=name) for name in steps.CASES},
-    "additive attention": additive.rows,
     "language": language.rows,
-    "seeds": seeds.rows,
-    "time to an error": time_to_error.rows,
 }
 
 
 def run(quick: bool, failed: list[str]) -> Iterator[timing.Row]:
-    """The rows of all comparisons.
-
-    One that fails is told and added to `failed`, and the others go on.
-    """
+    """Yields the rows of all comparisons. One that fails is printed and added to `failed`."""
     for name, rows in COMPARISONS.items():
         try:
             yield from rows(quick)

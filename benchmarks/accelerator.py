@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import attention_cases as cases
-from benchmarks import timing
+from benchmarks import ours, timing
 from flax_attn import platforms
 from flax_attn.attention import dot_product_attention, form_of
 
@@ -299,24 +299,11 @@ def some_steps(name: str, steps: int, manual_dir: Path | None) -> tuple[float, f
 
     Returns the mean of its first metric, and the seconds of a step once it is compiled.
     """
-    from flax_attn.config_files import read_shipped
-    from flax_attn.experiment.config import Config
-    from flax_attn.experiment.programs import build_model, count_steps, make_one_seed
-    from flax_attn.training import epoch
+    from flax_attn.config_files import read
 
-    config = Config.of(read_shipped(name))
-    task = config.kind.load(config.data, config.recipe, manual_dir)
-    model = build_model(config, task.kept.sizes)
-    one = make_one_seed(config, model, task, count_steps(config, task))
-    state = one.create(jnp.uint32(0))
-    rows = jax.tree.map(jnp.asarray, task.rows.train)
-    shapes = jax.eval_shape(one.first_metrics, state, rows)
-    sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    bounds = jnp.int32(1), jnp.int32(0), jnp.int32(steps)
-    train = jax.jit(one.train_steps)
-    of_steps = lambda: jax.block_until_ready(train(state, sums, *bounds, rows))[1]
-    mean = float(next(iter(epoch.compute(of_steps()).values())))
-    return mean, timing.timed(of_steps)[0] / steps
+    run = ours.some_steps(read(name), steps, manual_dir)
+    mean = run()
+    return mean, timing.timed(run)[0] / steps
 
 
 CHECKS = {

@@ -14,8 +14,7 @@ of these groups:
     weights    what a mask costs where the weights are returned, 512 and 2,048
     window     a causal window of 256 beside all keys and flex_attention, 8,192; 8,192 to 65,536
     visible    lengths, segments and a mask of positions beside all keys, 8,192
-    additive   the additive score in a window of 256 beside all keys, 8,192
-    memory     peak memory of a process for each case, 8,192 to 65,536
+    memory     buffers that XLA plans for each case, 8,192 to 65,536
     decoding   one query with a cache of 4,096 keys beside SDPA, batch 1 and 16
     figure     time over length for all keys, causal and a window, as a picture
 
@@ -32,7 +31,7 @@ from typing import TextIO
 
 from rich.console import Console
 
-from benchmarks import attention_additive, attention_figure, attention_memory, timing
+from benchmarks import attention_figure, timing
 from benchmarks import attention_groups as groups
 from benchmarks.attention_rows import Row, tabulate
 from flax_attn.analysis.drawing import save
@@ -44,8 +43,7 @@ GROUPS: dict[str, Callable[[int, int], Iterator[Row]]] = {
     "weights": groups.weights,
     "window": groups.window,
     "visible": groups.visible,
-    "additive": attention_additive.rows,
-    "memory": attention_memory.rows,
+    "memory": groups.memory,
     "decoding": groups.decoding,
     "figure": attention_figure.rows,
 }

@@ -7,7 +7,6 @@ query, key and value. JAX has arrays `(batch, length, heads, width)`, PyTorch ha
 """
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -21,12 +20,6 @@ from flax_attn.attention import dot_product_attention
 
 Call = Callable[[], tuple]
 TOLERANCE = 1e-4
-
-
-def missing(case: Case) -> list[str]:
-    """The arguments of the case that this version of `dot_product_attention` lacks."""
-    known = inspect.signature(dot_product_attention).parameters
-    return [name for name in (*case.options, *case.arrays) if name not in known]
 
 
 def ours(case: Case, backward: bool, need_weights: bool = False) -> Call:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from benchmarks import attention_cases as cases
 from benchmarks import attention_forms as forms
 from benchmarks.attention_cases import Case
-from benchmarks.attention_forms import Call, check, flex, missing, ours, sdpa
+from benchmarks.attention_forms import Call, check, flex, ours, sdpa
 from benchmarks.attention_rows import PASSES, Row, milliseconds
 
 MANY = 8192  # from this length on there are 4 heads, below it 8
@@ -121,18 +121,34 @@ def doubling(shrink: int, repeats: int) -> Iterator[Row]:
 
 def visible(shrink: int, repeats: int) -> Iterator[Row]:
     """Lengths, segments and a mask of positions beside all keys; the share of visible blocks."""
-    block, chosen = 512 // shrink, []
-    for make in (cases.key_lengths, cases.segments, cases.recent):
-        case = sized(make, MANY, shrink)
-        if names := missing(case):
-            yield Row.of(case, note=f"skipped: no {names[0]}=")
-        else:
-            chosen.append(case)
+    block = 512 // shrink
+    chosen = [
+        sized(make, MANY, shrink) for make in (cases.key_lengths, cases.segments, cases.recent)
+    ]
     shares = {case.name: cases.visible_blocks(case, block) for case in chosen}
     for row in beside_all_keys(chosen, repeats):
         part, whole = shares[row.case]
         ratios = row.ratios | {"visible / all blocks": part / whole}
         yield row._replace(ratios=ratios, note=f"{part} of {whole}, blocks of {block}")
+
+
+def memory(shrink: int, repeats: int) -> Iterator[Row]:
+    """Yields the GiB of XLA's buffers for gradients: a long window, then lengths that double."""
+    del repeats  # a plan needs none
+    yield planned(sized(cases.window, DOUBLING[-1], shrink))
+    for make in (cases.window, cases.causal, cases.key_lengths, cases.segments):
+        first, second = (planned(sized(make, length, shrink)) for length in DOUBLING[:2])
+        ratio = second.figures["buffers"] / first.figures["buffers"]
+        yield first
+        yield second._replace(ratios={"buffers / half the length": ratio})
+
+
+def planned(case: Case) -> Row:
+    """Compiles the gradients of a case, and returns the size of their buffers."""
+    function, arguments = forms.program(case, backward=True)
+    sizes = function.lower(*arguments).compile().memory_analysis()
+    gib = (sizes.temp_size_in_bytes + sizes.output_size_in_bytes) / 2**30
+    return Row.of(case, "forward and backward", "GiB", {"buffers": gib})
 
 
 def decoding(shrink: int, repeats: int) -> Iterator[Row]:

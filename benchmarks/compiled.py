@@ -168,11 +168,7 @@ def limits(length: int) -> dict[str, dict[str, Any]]:
         "window 256 on both sides": {"window": (255, 255)},
         "key lengths": {"key_lengths": rows},
         "causal, lengths": {"causal": True, "key_lengths": rows, "query_lengths": rows},
-        "causal window 256, key lengths": {
-            "causal": True,
-            "window": (255, 0),
-            "key_lengths": rows,
-        },
+        "causal window 256, key lengths": {"causal": True, "window": (255, 0), "key_lengths": rows},
         "segments": segments,
         "causal, segments": {"causal": True, **segments},
         "causal, prefix": {"causal": True, "prefix_lengths": rows},
@@ -223,35 +219,17 @@ def of_config(platform: str, name: str, manual_dir: Path | None) -> tuple[int, C
 
     The configs of one's own data get a small file.
     """
-    from flax_attn.experiment.config import Config
-    from flax_attn.experiment.programs import build_model, count_steps, make_batches, make_one_seed
-    from flax_attn.training import mesh
+    from benchmarks import ours
     from tests.test_configs import OWN, load, write_own
 
     values = load(name)
-    with tempfile.TemporaryDirectory() as folder:
+    options = LEAST_EFFORT[platform] if name in LARGE else None
+    with tempfile.TemporaryDirectory() as folder, platforms.compiling_for(platform):
         if name in OWN:
             values.data.file = str(write_own(name, Path(folder)))
-        config = Config.of(values)
-        task = config.kind.load(config.data, config.recipe, manual_dir)
-    with platforms.compiling_for(platform):
-        model = build_model(config, task.kept.sizes)
-        one = make_one_seed(config, model, task, count_steps(config, task))
-        state = jax.eval_shape(one.create, jnp.uint32(0))
-        sums = jax.eval_shape(one.first_metrics, state, task.rows.train)
-    seeds = config.num_seeds
-    stack = lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype)
-    states, all_sums = jax.tree.map(stack, (state, sums))
-    number = jax.ShapeDtypeStruct((), jnp.int32)
-    train = mesh.vectorized(one.train_steps, 2)
-    evaluate = mesh.vectorized(one.evaluate, 2)
-    rows = jax.tree.map(np.asarray, task.rows.train)
-    compiled = functools.partial(
-        compile_for, platform, options=LEAST_EFFORT[platform] if name in LARGE else None
-    )
-    steps = compiled(train, states, all_sums, number, number, number, rows)
-    batches = make_batches(config, task)
-    return seeds, steps, compiled(evaluate, states.params, states.carry, batches)
+        seeds, programs = ours.programs_of(values, manual_dir)
+    both = [compile_for(platform, run, *shapes, options=options) for run, shapes in programs]
+    return seeds, both[0], both[1]
 
 
 def print_attention(platform: str, names: list[str]) -> None:

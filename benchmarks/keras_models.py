@@ -12,6 +12,8 @@ import keras
 import numpy as np
 from keras import layers
 
+from benchmarks.ours import is_regression
+
 
 def cnn(params: Any, sizes: dict[str, int]) -> keras.Model:
     convolutions = [layers.Conv1D(64, 5, padding="same", activation="relu") for _ in range(4)]
@@ -65,10 +67,9 @@ def trainer(
         config.learning_rate, options.weight_decay, options.b1, options.b2, options.eps
     )
     optimizer.exclude_from_weight_decay(var_names=["bias"])
-    regression = config.kind.problem == "regression"
     loss = (
         keras.losses.MeanSquaredError()
-        if regression
+        if is_regression(batch)
         else keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     )
     model.compile(optimizer, loss)

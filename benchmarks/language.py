@@ -9,20 +9,18 @@ characters, learned positions. Both sides have the same parameters, and their lo
 
 import argparse
 import functools
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 
-from benchmarks import timing, torch_gpt, torch_training
-from configs import shakespeare_char
-from flax_attn.data.sets.language import Language, LanguageData
-from flax_attn.experiment.config import Config
-from flax_attn.experiment.programs import build_model, make_loss, make_programs
-from flax_attn.kinds.language import LanguageModel
+from benchmarks import ours, timing, torch_gpt, torch_training
+from benchmarks.steps import again
+from configs import shakespeare_char, text_file
 from flax_attn.models.generation import Sampling, generate
 
 BATCHES, TEXTS = (12, 64), (1, 32)
@@ -30,74 +28,43 @@ STEPS = 20  # of a call
 LENGTH, SAMPLING = 500, Sampling(temperature=0.8, top_k=40)
 
 
-class Letters(LanguageData):
-    """Characters at random, 65 kinds of them."""
-
-    def load(self, manual_dir: Any) -> Language:
-        del manual_dir
-        rng = np.random.default_rng(0)
-        text = "".join(chr(48 + i) for i in rng.integers(65, size=20_000))
-        return Language(self.split(text), {})
-
-
-def make(batch_size: int) -> tuple[Config, LanguageModel]:
-    config = shakespeare_char.get_config()
-    config.model.positions = "learned"
-    config.data.name = f"{__name__}:Letters"
-    config.batch_size, config.steps_per_epoch, config.optimizer.schedule = (
-        batch_size,
-        STEPS,
-        "constant",
-    )
-    config.optimizer.warmup_steps = 0
-    config = Config.of(config)
-    data: Any = config.data
-    return config, LanguageModel.load(data, config.recipe, None)
+def prepare(batch_size: int) -> ours.Ours:
+    """Prepares `shakespeare_char` on random characters of 65 kinds."""
+    values = shakespeare_char.get_config()
+    values.model.positions = "learned"
+    values.batch_size, values.steps_per_epoch = batch_size, STEPS
+    values.data = text_file.get_config().data
+    values.data.valid_fraction = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "letters.txt")
+        numbers = np.random.default_rng(0).integers(65, size=25_000)
+        path.write_text("".join(chr(48 + number) for number in numbers))
+        values.data.file = str(path)
+        return ours.prepare(values)
 
 
 def steps(batch_size: int, repeats: int, compiled: bool = True) -> dict[str, float]:
-    """Milliseconds a step by peer, medians of turns. Raises where the losses differ."""
-    config, task = make(batch_size)
-    model = build_model(config, task.kept.sizes)
-    programs = make_programs(config, model, task)
-    start, rows = programs.create(range(1)), jax.tree.map(jnp.asarray, task.rows.train)
-    params = jax.tree.map(lambda leaf: np.asarray(leaf[0]), start.params)
-    assert task.rows.draw is not None
-    batch = task.rows.draw(rows, jax.random.key(1))
-    own = jax.jit(make_loss(model, task.measure))(params, {}, batch, None)[0]
+    """Returns the milliseconds of a training step by peer, medians of turns."""
+    own: Any = prepare(batch_size)
     peers: dict[str, Callable[[], Any]] = {}
     for name, change in {"PyTorch": lambda m: m, "torch.compile": torch.compile}.items():
         if name == "PyTorch" or compiled:
-            peer = change(torch_gpt.gpt(params, model.num_heads))  # pyright: ignore
-            step, loss = torch_training.trainer(peer, batch, config)
-            assert abs(float(loss()) - float(own)) < 1e-4, f"{name}: {float(loss())}, ours {own}"
-            peers[name] = functools.partial(again, step)
-    now = [start]
-
-    def ours() -> None:
-        now[0] = jax.block_until_ready(programs.train_epoch(now[0], 1, rows))[0]
-
-    seconds = timing.alternate({"ours": ours} | peers, repeats)
+            peer: Any = change(torch_gpt.gpt(own.params, own.model.num_heads))
+            step, loss = torch_training.trainer(peer, own.batch, own.config)
+            ours.check({name: float(loss())}, own.loss)
+            peers[name] = functools.partial(again, step, STEPS)
+    seconds = timing.alternate({"ours": own.train} | peers, repeats)
     return {name: 1e3 * value / STEPS for name, value in seconds.items()}
 
 
-def again(step: Callable[[], Any]) -> None:
-    for _ in range(STEPS):
-        last = step()
-    float(last)
-
-
 def writing(num_texts: int, repeats: int) -> dict[str, float]:
-    """Seconds to write texts of `LENGTH` characters, medians of turns."""
-    config, task = make(BATCHES[0])
-    model: Any = build_model(config, task.kept.sizes)
-    params = model.init(jax.random.key(0), jnp.asarray(task.sample()))["params"]
-    peer = torch_gpt.gpt(jax.tree.map(np.asarray, params), model.num_heads)
-    prompts = [[5]] * num_texts
-    tokens = torch.tensor(prompts)
-    arguments = LENGTH, SAMPLING.temperature, SAMPLING.top_k
+    """Returns the seconds to write texts of `LENGTH` characters, medians of turns."""
+    own: Any = prepare(BATCHES[0])
+    peer = torch_gpt.gpt(own.params, own.model.num_heads)
+    params, prompts = jax.device_put(own.params), [[5]] * num_texts
+    tokens, arguments = torch.tensor(prompts), (LENGTH, SAMPLING.temperature, SAMPLING.top_k)
     turns = {
-        "ours": lambda: list(generate(model, params, prompts, LENGTH, SAMPLING)),
+        "ours": lambda: list(generate(own.model, params, prompts, LENGTH, SAMPLING)),
         "PyTorch, no cache": lambda: peer.generate(tokens, *arguments),
         "PyTorch, cache": lambda: peer.generate_cached(tokens, *arguments),
     }

@@ -1,13 +1,11 @@
-"""Milliseconds a training step of every model of the tutorials, ours beside PyTorch's and
-`flax.linen`'s.
+"""Milliseconds of a training step of every model of the tutorials, beside PyTorch, `flax.linen` and
+Keras.
 
-    python -m benchmarks.steps [--only NAME ...] [--repeats 5] [--calls] [--compile]
+    python -m benchmarks.steps [--only NAME ...] [--repeats 5] [--compile]
 
-Ours runs as it trains: a scan over the steps of an epoch, the order of the rows and the metrics
-with it. The others call a step on one batch, again and again. All begin with the same parameters,
-and their losses on one batch are checked to agree. `products alone` is the time that the
-multiplications of a step would take at the rate of one large product: over ours, the share of that
-limit which is reached.
+Ours runs as it trains: a scan over the steps of an epoch, with the order of the rows and the
+metrics. The others call a step on one batch again and again. All start with the same parameters,
+and their losses on one batch agree.
 """
 
 import argparse
@@ -15,8 +13,6 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 from rich.console import Console
@@ -26,6 +22,7 @@ from benchmarks import (
     keras_models,
     linen_models,
     linen_training,
+    ours,
     timing,
     torch_models,
     torch_training,
@@ -42,25 +39,13 @@ from configs import (
     translate_multi30k,
 )
 from flax_attn.experiment.config import Config
-from flax_attn.experiment.programs import build_model, make_loss, make_programs
-from flax_attn.kinds.encoders import TextEncoder
-from flax_attn.kinds.images import ImageClasses
-from flax_attn.kinds.signals import Signals
-from flax_attn.kinds.task import Kept, Rows, Task
-from flax_attn.kinds.texts import TextClasses
-from flax_attn.kinds.translation import PairsOfTexts
-from flax_attn.training import epoch
-from flax_attn.training.epoch import TrainState
-
-Batch = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """A model by its config, rows like those of its data, and what it is with its peers."""
+    """A config, data like those it trains on, and the same model in other libraries."""
 
     config: Any
-    # rows, sizes of the model, what the data derived
-    rows: Callable[[Any], tuple[Batch, dict[str, int], dict[str, Any]]]
+    data: Callable[[Any], Any]  # changes the config, and returns data from Python, or None
     torch: Callable[..., torch.nn.Module]
     linen: Callable[..., linen_models.Built]
     steps: int  # of an epoch that takes about a second
@@ -68,106 +53,63 @@ class Case(NamedTuple):
     variant: str = ""  # of the config
 
 
-def shapes(config: Any) -> tuple[Batch, dict[str, int], dict[str, Any]]:
+def shapes(config: Any) -> None:
     config.data.num_train = 5_000
-    task = load_shapes(Config.of(config))
-    return task.rows.train, {}, {}
 
 
-def load_shapes(config: Config) -> Signals:
-    return Signals.load(config.data, config.recipe, None)  # pyright: ignore
-
-
-def images(config: Any) -> tuple[Batch, dict[str, int], dict[str, Any]]:
+def images(config: Any) -> dict[str, Any]:
+    del config
     rng = np.random.default_rng(0)
     pixels = rng.random((4_096, 28, 28), np.float32)
-    return {"inputs": pixels, "targets": rng.integers(0, 10, 4_096).astype(np.int32)}, *classes(10)
+    return splits(pixels, rng.integers(0, 10, 4_096))
 
 
-def classes(number: int) -> tuple[dict[str, int], dict[str, Any]]:
-    return {"num_classes": number}, {"class_weights": [1.0] * number}
+def splits(inputs: Any, targets: Any) -> dict[str, Any]:
+    few = slice(0, 64)
+    return {"train": (inputs, targets), "test": (inputs[few], targets[few])}
 
 
-def texts(
-    config: Any, vocabulary_size: int, num_classes: int, shortest: int, longest: int
-) -> tuple[Batch, dict[str, int], dict[str, Any]]:
-    """Rows of tokens drawn at random, the first of every batch as long as there is room."""
-    config.class_weights = False
+def texts(config: Any, vocabulary_size: int, classes: int, shortest: int, longest: int) -> Any:
+    config.class_weights, config.data.vocabulary_size = False, vocabulary_size
     rng = np.random.default_rng(0)
-    tokens, lengths = draw(rng, 4_096, vocabulary_size, shortest, longest)
-    sizes, derived = classes(num_classes)
-    rows = {
-        "inputs": {"tokens": tokens, "lengths": lengths},
-        "targets": rng.integers(0, num_classes, 4_096).astype(np.int32),
-    }
-    return rows, {"vocabulary_size": vocabulary_size} | sizes, derived
+    labels = [f"class {i % classes}" for i in range(4_096)]
+    return splits(draw(rng, 4_096, vocabulary_size, shortest, longest), labels)
 
 
 def draw(
     rng: np.random.Generator, num_rows: int, vocabulary_size: int, shortest: int, longest: int
-) -> tuple[np.ndarray, np.ndarray]:
-    tokens = rng.integers(2, vocabulary_size, (num_rows, longest)).astype(np.int32)
-    lengths = rng.integers(shortest, longest + 1, num_rows).astype(np.int32)
+) -> list[str]:
+    """Returns texts of random words, every fourth of them of the greatest length."""
+    lengths = rng.integers(shortest, longest + 1, num_rows)
     lengths[::4] = longest
-    return np.where(np.arange(longest) < lengths[:, None], tokens, 0), lengths
+    words = (rng.integers(0, vocabulary_size, length) for length in lengths)
+    return [" ".join(f"w{number}" for number in row) for row in words]
 
 
-def translations(config: Any) -> tuple[Batch, dict[str, int], dict[str, Any]]:
-    """Pairs of 8 to 16 tokens, as most of Multi30k are."""
-    size, rng = config.data.vocabulary_size, np.random.default_rng(0)
-    (source, source_lengths), (target, target_lengths) = (
-        draw(rng, 2_048, size, 8, 16) for _ in range(2)
-    )
-    before = np.concatenate([np.full((len(target), 1), size, np.int32), target[:, :-1]], axis=1)
-    inputs = {
-        "source": source,
-        "source_lengths": source_lengths,
-        "target": before,
-        "target_lengths": target_lengths,
-    }
-    return (
-        {"inputs": inputs, "targets": target},
-        {"source_vocabulary_size": size, "target_vocabulary_size": size + 1},
-        {},
-    )
+def translations(config: Any) -> dict[str, Any]:
+    """Returns pairs of 7 to 15 words, as most of Multi30k have."""
+    config.data.tokenizer, config.data.shared_vocabulary = "word", False
+    rng = np.random.default_rng(0)
+    return splits(*(draw(rng, 2_048, config.data.vocabulary_size, 7, 15) for _ in range(2)))
 
 
 def seq2seq(build: Callable) -> Callable:
     return functools.partial(build, dropout_rate=translate_multi30k.get_config().model.dropout_rate)
 
 
+news = functools.partial(texts, vocabulary_size=5_000, classes=4, shortest=4, longest=14)
+reviews = functools.partial(texts, vocabulary_size=16_581, classes=3, shortest=10, longest=30)
+t, n, k = torch_models, linen_models, keras_models
 CASES = {
-    "CNN": Case(
-        shapes_cnn, shapes, torch_models.cnn, linen_models.cnn, 20, keras_models.cnn, "tutorial"
-    ),
+    "CNN": Case(shapes_cnn, shapes, t.cnn, n.cnn, 20, k.cnn, "tutorial"),
     "CNN + attention": Case(
-        shapes_attention,
-        shapes,
-        torch_models.cnn_attention,
-        linen_models.cnn_attention,
-        16,
-        keras_models.cnn_attention,
-        "tutorial",
+        shapes_attention, shapes, t.cnn_attention, n.cnn_attention, 16, k.cnn_attention, "tutorial"
     ),
-    "LSTM": Case(shapes_lstm, shapes, torch_models.lstm, linen_models.lstm, 200),
-    "MLP": Case(mnist_mlp, images, torch_models.mlp, linen_models.mlp, 200, keras_models.mlp),
-    "patch attention": Case(
-        mnist_attention, images, torch_models.patch_attention, linen_models.patch_attention, 400
-    ),
-    "RNN + attention": Case(
-        ag_news_rnn_attention,
-        functools.partial(texts, vocabulary_size=5_000, num_classes=4, shortest=4, longest=14),
-        torch_models.rnn_attention,
-        linen_models.rnn_attention,
-        200,
-    ),
-    "GRU + attention": Case(
-        sst_gru_attention,
-        functools.partial(texts, vocabulary_size=16_581, num_classes=3, shortest=10, longest=30),
-        torch_models.gru_attention,
-        linen_models.gru_attention,
-        100,
-    ),
+    "LSTM": Case(shapes_lstm, shapes, t.lstm, n.lstm, 200),
+    "MLP": Case(mnist_mlp, images, t.mlp, n.mlp, 200, k.mlp),
+    "patch attention": Case(mnist_attention, images, t.patch_attention, n.patch_attention, 400),
+    "RNN + attention": Case(ag_news_rnn_attention, news, t.rnn_attention, n.rnn_attention, 200),
+    "GRU + attention": Case(sst_gru_attention, reviews, t.gru_attention, n.gru_attention, 100),
     "seq2seq": Case(
         translate_multi30k,
         translations,
@@ -176,112 +118,44 @@ CASES = {
         4,
     ),
 }
-
 # and the first two are much like the models that attend beside them
 SLOW_TO_COMPILE = ("CNN", "RNN + attention", "seq2seq")
 
 
-def measure(
-    name: str, repeats: int, calls: bool = False, compiled: bool = False
-) -> dict[str, float]:
-    """Milliseconds a step by peer, medians of turns.
+def measure(name: str, repeats: int, compiled: bool = False) -> dict[str, float]:
+    """Returns the milliseconds of a step by peer, medians of turns.
 
-    Raises an AssertionError where the losses on one batch differ by more than 1e-4.
-
-    Args:
-        calls: whether our own step is measured as the others' are, too: called alone, again and
-            again.
-        compiled: whether PyTorch's model is measured compiled, too.
+    With `compiled`, PyTorch's model is measured compiled, too.
     """
     case = CASES[name]
-    config = case.config.get_config(case.variant)
-    rows, sizes, derived = case.rows(config)
-    config.steps_per_epoch = case.steps
-    config.optimizer.warmup_steps, config.optimizer.schedule = 0, "constant"
-    if "num_buckets" in config.data:
-        config.data.num_buckets = 1
-    config = Config.of(config)
-    task, model = task_of(config, rows, sizes, derived), build_model(config, sizes)
-    programs = make_programs(config, model, task)
-    start, data = programs.create(range(1)), jax.tree.map(jnp.asarray, rows)
-    first = jax.tree.map(lambda leaf: leaf[0], start)
-    batch = epoch.gather(data, jnp.arange(config.batch_size))
-    params = jax.tree.map(np.asarray, first.params)
-
-    loss = make_loss(model, task.measure)
-    steps, losses = {}, {"ours": jax.jit(loss)(first.params, first.carry, batch, None)[0]}
-    steps["PyTorch"], losses["PyTorch"] = torch_training.trainer(
-        case.torch(params, sizes), batch, config
-    )
-    steps["flax.linen"], losses["flax.linen"], products = linen_training.trainer(
-        *case.linen(params, sizes), batch, config
-    )
+    values = case.config.get_config(case.variant)
+    values.steps_per_epoch = case.steps
+    data = case.data(values)
+    if hasattr(Config.of(values).data, "num_buckets"):
+        values.data.num_buckets = 1
+    own = ours.prepare(values, data)
+    params, sizes, common = own.params, dict(own.sizes), (own.batch, own.config)
+    peers = {
+        "PyTorch": torch_training.trainer(case.torch(params, sizes), *common),
+        "flax.linen": linen_training.trainer(*case.linen(params, sizes), *common),
+    }
     if case.keras:
-        steps["Keras 3"], losses["Keras 3"] = keras_models.trainer(
-            case.keras(params, sizes), batch, config
-        )
+        peers["Keras 3"] = keras_models.trainer(case.keras(params, sizes), *common)
     if compiled:
-        steps["torch.compile"], losses["torch.compile"] = torch_training.trainer(
-            torch.compile(case.torch(params, sizes)), batch, config
-        )  # pyright: ignore
-    if calls:
-        steps["ours, calls"] = caller(
-            first,
-            batch,
-            jax.jit(
-                functools.partial(
-                    epoch.train_step,
-                    loss=loss,
-                    optimizer=config.optimizer.build(config.learning_rate, 0),
-                )
-            ),
-        )
-    numbers = {peer: float(loss() if callable(loss) else loss) for peer, loss in losses.items()}
-    assert all(
-        abs(loss - numbers["ours"]) < 1e-4 * abs(numbers["ours"]) for loss in numbers.values()
-    ), f"unequal work on {name}: losses {numbers}"
-
-    now = [start]  # given away to an epoch, which returns the next
-
-    def ours() -> None:
-        now[0] = jax.block_until_ready(programs.train_epoch(now[0], 1, data))[0]
-
-    def again(step: Callable[[], Any]) -> None:
-        for _ in range(case.steps):
-            last = step()
-        float(last)
-
-    turns = {"ours": ours} | {peer: functools.partial(again, step) for peer, step in steps.items()}
-    return {
-        peer: 1e3 * seconds / case.steps
-        for peer, seconds in timing.alternate(turns, repeats).items()
-    } | {"products alone": products}
+        model: Any = torch.compile(case.torch(params, sizes))
+        peers["torch.compile"] = torch_training.trainer(model, *common)
+    ours.check({peer: float(loss()) for peer, (_, loss) in peers.items()}, own.loss)
+    turns = {"ours": own.train}
+    turns |= {p: functools.partial(again, step, case.steps) for p, (step, _) in peers.items()}
+    seconds = timing.alternate(turns, repeats)
+    return {peer: 1e3 * value / case.steps for peer, value in seconds.items()}
 
 
-def task_of(config: Config, rows: Batch, sizes: dict[str, int], derived: dict[str, Any]) -> Task:
-    """The task of a config on these rows."""
-    data: Any = config.data
-    if config.kind is Signals:
-        return load_shapes(config)
-    kept, stored = Kept({"files": {}} | derived, sizes, {}), Rows(rows, {})
-    if config.kind is ImageClasses:
-        return ImageClasses(data, config.recipe, kept, stored, {})
-    tokenizer: Any = None  # nothing is encoded
-    if config.kind is PairsOfTexts:
-        return PairsOfTexts(data, config.recipe, kept, tokenizer, stored, {}, [])
-    encoder = TextEncoder(data, tokenizer, None)
-    return TextClasses(data, config.recipe, kept, encoder, stored, {}, [], {})
-
-
-def caller(state: TrainState, batch: Batch, train_step: Callable) -> Callable[[], Any]:
-    """A step that goes on from the one before, and returns one of its metrics."""
-    now, key = [state], jax.random.key(0)
-
-    def step() -> Any:
-        now[0], metrics = train_step(now[0], batch, key)
-        return metrics["loss" if "loss" in metrics else "mse"].total
-
-    return step
+def again(step: Callable[[], Any], number: int) -> None:
+    """Calls a step that returns its loss, and waits for the last one."""
+    for _ in range(number):
+        last = step()
+    float(last)
 
 
 def rows(quick: bool, name: str) -> Iterator[timing.Row]:
@@ -297,23 +171,16 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--calls", action="store_true", help="our own step called alone, too")
     parser.add_argument("--compile", action="store_true", help="PyTorch compiled, too")
     args = parser.parse_args()
-    times = {name: measure(name, args.repeats, args.calls, args.compile) for name in args.only}
+    times = {name: measure(name, args.repeats, args.compile) for name in args.only}
     peers = list(dict.fromkeys(peer for ms in times.values() for peer in ms if peer != "ours"))
-    table = Table(
-        "model",
-        "ours, ms",
-        *(f"{peer}, ms" for peer in peers),
-        *(f"{peer} / ours" for peer in peers),
-        title=timing.machine(),
-    )
+    heads = ["ours, ms", *(f"{peer}, ms" for peer in peers), *(f"{peer} / ours" for peer in peers)]
+    table = Table("model", *heads, title=timing.machine())
     for name, ms in times.items():
-        ratios = (f"{ms[peer] / ms['ours']:.2f}" if peer in ms else "-" for peer in peers)
-        table.add_row(
-            name, *(f"{ms[peer]:.2f}" if peer in ms else "-" for peer in ("ours", *peers)), *ratios
-        )
+        cells = [f"{ms[peer]:.2f}" if peer in ms else "-" for peer in ("ours", *peers)]
+        cells += [f"{ms[peer] / ms['ours']:.2f}" if peer in ms else "-" for peer in peers]
+        table.add_row(name, *cells)
     Console(width=120).print(table)
     for peer in peers:
         ratios = [ms[peer] / ms["ours"] for ms in times.values() if peer in ms]

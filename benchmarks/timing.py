@@ -24,9 +24,7 @@ def timed(function: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def alternate(
-    functions: dict[str, Callable[[], Any]],
-    repeats: int = 5,
-    least: float = 0.0,
+    functions: dict[str, Callable[[], Any]], repeats: int = 5, least: float = 0.0
 ) -> dict[str, float]:
     """Median seconds of each function over rounds in which they take turns, after a warm-up.
 

@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from benchmarks.ours import has_padding, is_regression
+
 
 def trainer(
     model: nn.Module, batch: Any, config: Any
@@ -29,12 +31,12 @@ def trainer(
 
     def loss(label_smoothing: float = 0.0) -> Tensor:
         outputs = model(*inputs)
-        if config.kind.problem == "regression":
+        if is_regression(batch):
             return nn.functional.mse_loss(outputs, targets)
         return nn.functional.cross_entropy(
             outputs.reshape(-1, outputs.shape[-1]),
             targets.flatten(),
-            ignore_index=0 if config.kind.problem == "translation" else -100,
+            ignore_index=0 if has_padding(batch) else -100,
             label_smoothing=label_smoothing,
         )
 

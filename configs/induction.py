@@ -15,12 +15,10 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    data = {"name": "repeats", "num_lines": 20_000, "max_length": 50}
-    data |= {"min_letters": 5, "max_letters": 24, "valid_fraction": 0.05, "test_fraction": 0.05}
+    data = {"name": "repeats", "valid_fraction": 0.05, "test_fraction": 0.05}
     if variant:  # shorter strings, and fewer of them
         data |= {"num_lines": 14_000, "max_length": 34, "max_letters": 16}
-    model = {"features": 64, "num_blocks": 2}
-    config = recipes.language("induction", variant, data, model)
+    config = recipes.language("induction", variant, data, {"features": 64, "num_blocks": 2})
     config.num_epochs = 2 if variant else 6
     config.steps_per_epoch = 0
     config.batch_size = 64

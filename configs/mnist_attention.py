@@ -13,8 +13,6 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = recipes.images(
-        "mnist_attention", variant, {"name": "patch_attention", "patch_size": 7}
-    )
+    config = recipes.images("mnist_attention", variant, {"name": "patch_attention"})
     config.reference = {"test/accuracy": 0.953}
     return config

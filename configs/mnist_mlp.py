@@ -14,6 +14,6 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = recipes.images("mnist_mlp", variant, {"name": "mlp", "hidden_features": 784})
+    config = recipes.images("mnist_mlp", variant, {"name": "mlp"})
     config.reference = {"test/accuracy": 0.976}
     return config

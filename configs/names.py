@@ -14,10 +14,8 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    data = {"name": "names", "num_lines": 20_000, "max_length": 32}
-    data["valid_fraction"] = 0.1
-    model = {"features": 64, "num_blocks": 2}
-    config = recipes.language("names", variant, data, model)
+    data = {"name": "names", "max_length": 32, "valid_fraction": 0.1}
+    config = recipes.language("names", variant, data, {"features": 64, "num_blocks": 2})
     config.num_epochs = 2 if variant else 8
     config.batch_size = 32
     config.learning_rate = 4e-3

@@ -18,10 +18,6 @@ from flax_attn import recipes
 def get_config(variant: str = "") -> Any:
     data = {
         "name": "number_csv",
-        "file": "",
-        "test_file": "",
-        "text_column": "text",
-        "number_column": "number",
         "valid_fraction": 0.15,
         "test_fraction": 0.15,  # of the one file; none where there is a test_file
         "vocabulary_size": 20_000,
@@ -30,12 +26,9 @@ def get_config(variant: str = "") -> Any:
     }
     model = {
         "name": "rnn_attention",
-        "embedding_features": 100,
         "cell": "gru",
         "features": 64,
-        "num_layers": 1,
         "bidirectional": True,
-        "hidden_features": 100,
         "dropout_rate": 0.5,
         "embedding_dropout_rate": 0.3,
         "initialization": "flax",

@@ -14,14 +14,11 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    data = {"name": "reverse", "min_letters": 3, "max_letters": 12}
-    data |= {"num_buckets": 1 if variant else 3}  # each is compiled
-    data |= {"num_train": 10_000, "num_valid": 500, "num_test": 1_000}
-    model: dict[str, Any] = {"embedding_features": 32, "features": 64, "attention_features": 128}
-    model["dropout_rate"] = (
-        # without it the neighbours of a letter, whose states know it too, get a fifth of its weight
-        0.2
-    )
+    data = {"name": "reverse", "num_buckets": 1 if variant else 3}  # each is compiled
+    model = {"embedding_features": 32, "features": 64, "attention_features": 128}
+    # without dropout the neighbours of a letter, whose states know it too, get a fifth of its
+    # weight
+    model |= {"dropout_rate": 0.2}
     config = recipes.translation("reverse_bahdanau", variant, data, model)
     config.num_epochs = 4 if variant else 12
     config.learning_rate = 5e-3

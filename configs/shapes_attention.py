@@ -16,17 +16,6 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = recipes.new_shapes(
-        "shapes_attention",
-        variant,
-        {
-            "name": "cnn_attention",
-            "features": 64,
-            "kernel_size": 5,
-            "key_features": 96,
-            "scale": 1.0,
-            "binary_positions": False,
-        },
-    )
+    config = recipes.new_shapes("shapes_attention", variant, {"name": "cnn_attention"})
     config.reference = {"test/mse": 0.00075, "last/test/mse": 0.0031}
     return config

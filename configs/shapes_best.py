@@ -17,18 +17,7 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = recipes.shapes(
-        "shapes_best",
-        variant,
-        {
-            "name": "residual_attention",
-            "features": 64,
-            "kernel_size": 5,
-            "key_features": 64,
-            "num_attentions": 1,
-            "binary_positions": False,
-        },
-    )
+    config = recipes.shapes("shapes_best", variant, {"name": "residual_attention"})
     config.batch_size = 32 if variant else 64
     config.num_epochs = 3 if variant else 50
     if variant:

@@ -14,7 +14,7 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = recipes.shapes("shapes_bilstm", variant, {"name": "bilstm", "features": 64})
+    config = recipes.shapes("shapes_bilstm", variant, {"name": "bilstm"})
     if variant:
         config.num_epochs = 3
     return config

@@ -15,18 +15,8 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = recipes.shapes(
-        "shapes_by_location",
-        variant,
-        {
-            "name": "cnn_attention",
-            "features": 64,
-            "kernel_size": 5,
-            "key_features": 96,
-            "scale": 1.0,
-            "binary_positions": False,
-        },
-    )
+    model = {"name": "cnn_attention"}
+    config = recipes.shapes("shapes_by_location", variant, model)
     config.data.task = "by_location"
     config.reference = {"last/test/mse": 0.0556}
     return config

@@ -13,18 +13,8 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = recipes.shapes(
-        "shapes_by_location_positions",
-        variant,
-        {
-            "name": "cnn_attention",
-            "features": 64,
-            "kernel_size": 5,
-            "key_features": 96,
-            "scale": 1.0,
-            "binary_positions": True,
-        },
-    )
+    model = {"name": "cnn_attention", "binary_positions": True}
+    config = recipes.shapes("shapes_by_location_positions", variant, model)
     config.data.task = "by_location"
     config.reference = {"last/test/mse": 0.0090}
     return config

@@ -14,16 +14,6 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = recipes.new_shapes(
-        "shapes_cnn",
-        variant,
-        {
-            "name": "cnn",
-            "features": 64,
-            "kernel_size": 5,
-            "num_layers": 5,
-            "binary_positions": False,
-        },
-    )
+    config = recipes.new_shapes("shapes_cnn", variant, {"name": "cnn"})
     config.reference = {"last/test/mse": 0.0665}
     return config

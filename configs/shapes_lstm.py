@@ -14,6 +14,6 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = recipes.shapes("shapes_lstm", variant, {"name": "lstm", "features": 128})
+    config = recipes.shapes("shapes_lstm", variant, {"name": "lstm"})
     config.reference = {"last/test/mse": 0.0777}
     return config

@@ -13,18 +13,8 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = recipes.shapes(
-        "shapes_overfit",
-        variant,
-        {
-            "name": "cnn",
-            "features": 64,
-            "kernel_size": 5,
-            "num_layers": 5,
-            "binary_positions": False,
-        },
-    )
-    config.num_epochs = 1 if variant == "quick" else 5
+    config = recipes.shapes("shapes_overfit", variant, {"name": "cnn"})
+    config.num_epochs = 1 if variant else 5
     config.steps_per_epoch = 1_000
     config.batch_size = 20
     config.data.subset = 20

@@ -17,33 +17,19 @@ from flax_attn import recipes
 def get_config(variant: str = "") -> Any:
     data = {
         "name": "sst",
-        "num_classes": 3,
         "phrases": True,
-        "preprocessing": "words",
         "vocabulary_size": 20_000,
         "num_ngrams": 20_000,
         "num_buckets": 1 if variant else 6,
     }
-    model = {
-        "name": "ngram_attention",
-        "embedding_features": 64,
-        "encoders": ("gru",),
-        "features": 64,
-        "attention_features": 64,
-        "num_hops": 4,
-        "word_dropout_rate": 0.1,
-        "embedding_dropout_rate": 0.3,
-        "dropout_rate": 0.5,
-    }
-    config = recipes.texts("sst_best", variant, data, model)
+    config = recipes.texts("sst_best", variant, data, {"name": "ngram_attention"})
     config.num_epochs = 2 if variant else 4
     config.steps_per_epoch = 100 if variant else 600
     config.keep_best = False
     config.patience = 0
     config.batch_size = 128
     config.learning_rate = 3e-3
-    config.optimizer.clip_norm = 1.0
-    config.optimizer.schedule = "cosine"
+    config.optimizer.update({"schedule": "cosine", "clip_norm": 1.0})
     config.optimizer.warmup_steps = (
         config.get_oneway_ref("num_epochs") * config.get_oneway_ref("steps_per_epoch") // 10
     )

@@ -13,23 +13,9 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    data = {
-        "name": "sst",
-        "num_classes": 3,
-        "phrases": False,
-        "preprocessing": "marked",
-        "vocabulary_size": 20_000,  # more than there are
-        "num_buckets": 4,
-    }
-    model = {
-        "name": "gru_attention",
-        "embedding_features": 100,
-        "features": 128,
-        "num_layers": 2,
-        "dropout_rate": 0.0,
-        "initialization": "torch",
-    }
-    config = recipes.texts("sst_gru_attention", variant, data, model)
+    data = {"name": "sst", "preprocessing": "marked", "num_buckets": 4}
+    data["vocabulary_size"] = 20_000  # more than there are
+    config = recipes.texts("sst_gru_attention", variant, data, {"name": "gru_attention"})
     config.num_epochs = 2 if variant else 4
     config.steps_per_epoch = 200
     config.batch_size = 16 if variant else 4  # batches of 4 learn nothing in two epochs

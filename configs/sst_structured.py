@@ -16,27 +16,14 @@ from flax_attn import recipes
 def get_config(variant: str = "") -> Any:
     data = {
         "name": "sst",
-        "num_classes": 3,
-        "phrases": False,
         "preprocessing": "marked",
         "vocabulary_size": 20_000,
         "num_buckets": 1 if variant else 4,
     }
-    model = {
-        "name": "structured_attention",
-        "embedding_features": 100,
-        "features": 64,
-        "attention_features": 64,
-        "num_hops": 4,
-        "hidden_features": 64,
-        "dropout_rate": 0.5,
-        "penalty": 0.01,
-        "initialization": "flax",
-    }
+    model = {"name": "structured_attention", "features": 64, "hidden_features": 64}
     config = recipes.texts("sst_structured", variant, data, model)
     config.num_epochs = 1 if variant else 20
     config.patience = 4
     config.batch_size = 32
-    config.optimizer.weight_decay = 0.01
-    config.optimizer.clip_norm = 1.0
+    config.optimizer.update({"weight_decay": 0.01, "clip_norm": 1.0})
     return config

@@ -21,29 +21,15 @@ from flax_attn import recipes
 def get_config(variant: str = "") -> Any:
     data = {
         "name": "text_csv",
-        "file": "",
-        "test_file": "",
-        "text_column": "text",
-        "label_column": "label",
+        "num_ngrams": 20_000,
+        "num_pairs": 20_000,
         "valid_fraction": 0.15,
         "test_fraction": 0.15,  # of the one file; none where there is a test_file
         "vocabulary_size": 20_000,
-        "num_ngrams": 20_000,
-        "num_pairs": 20_000,
         "max_length": 64 if variant else 200,
         "num_buckets": 1 if variant else 4,
     }
-    model = {
-        "name": "ngram_attention",
-        "embedding_features": 64,
-        "encoders": ("gru",),
-        "features": 64,
-        "attention_features": 64,
-        "num_hops": 4,
-        "word_dropout_rate": 0.5,
-        "embedding_dropout_rate": 0.5,
-        "dropout_rate": 0.5,
-    }
+    model = {"name": "ngram_attention", "word_dropout_rate": 0.5, "embedding_dropout_rate": 0.5}
     config = recipes.texts("text_csv_best", variant, data, model)
     config.num_epochs = 5 if variant else 8
     config.steps_per_epoch = 60 if variant else 0  # as many for a small table as for a large one
@@ -51,6 +37,5 @@ def get_config(variant: str = "") -> Any:
     config.patience = 0
     config.label_smoothing = 0.1
     config.learning_rate = 2e-3
-    config.optimizer.schedule = "cosine"
-    config.optimizer.warmup_steps = 20
+    config.optimizer.update({"schedule": "cosine", "warmup_steps": 20})
     return config

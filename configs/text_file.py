@@ -14,7 +14,7 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    data = {"name": "text_file", "file": "", "valid_fraction": 0.1}
+    data = {"name": "text_file", "valid_fraction": 0.1}
     config = recipes.language("text_file", variant, data, {"dropout_rate": 0.2})
     config.num_epochs = 3 if variant else 20
     config.steps_per_epoch = 150 if variant else 100

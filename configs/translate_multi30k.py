@@ -16,23 +16,9 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    data = {
-        "name": "multi30k",
-        "source": "de",
-        "target": "en",
-        "max_words": 0,
-        "num_train": 0,
-        "tokenizer": "bpe",
-        "vocabulary_size": 8_000,
-    }
+    data = {"name": "multi30k", "tokenizer": "bpe", "vocabulary_size": 8_000}
     data |= {"shared_vocabulary": True, "num_buckets": 6}
-    model = {
-        "embedding_features": 256,
-        "features": 512,
-        "attention_features": 256,
-        "dropout_rate": 0.4,
-        "tied_embeddings": True,
-    }
+    model = {"features": 512, "dropout_rate": 0.4, "tied_embeddings": True}
     if variant:  # a small model learns short captions in a minute
         data |= {"max_words": 8, "vocabulary_size": 5_000, "num_buckets": 1}
         model |= {"embedding_features": 128, "features": 128, "attention_features": 64}
@@ -42,6 +28,5 @@ def get_config(variant: str = "") -> Any:
     config.batch_size = 32 if variant else 64
     config.learning_rate = 5e-3 if variant else 1e-3
     config.label_smoothing = 0.1
-    config.optimizer.warmup_steps = 50 if variant else 400
-    config.optimizer.schedule = "cosine"
+    config.optimizer.update({"schedule": "cosine", "warmup_steps": 50 if variant else 400})
     return config

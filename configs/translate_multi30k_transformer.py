@@ -16,14 +16,8 @@ from flax_attn.configs import translate_multi30k
 
 def get_config(variant: str = "") -> Any:
     data = dict(translate_multi30k.get_config(variant).data)
-    model = {
-        "name": "translation_transformer",
-        "features": 256,
-        "num_heads": 4,
-        "num_blocks": 3,
-        "hidden_features": 512,
-    }
-    model |= {"shared_embeddings": True, "dropout_rate": 0.3, "attention_dropout_rate": 0.1}
+    model = {"name": "translation_transformer", "shared_embeddings": True}
+    model |= {"dropout_rate": 0.3, "attention_dropout_rate": 0.1}
     if variant:
         data["num_train"] = 3_500
         model |= {"features": 128, "num_blocks": 1, "hidden_features": 256, "dropout_rate": 0.1}
@@ -32,7 +26,6 @@ def get_config(variant: str = "") -> Any:
     config.batch_size = 32 if variant else 128
     config.learning_rate = 4e-3 if variant else 2e-3
     config.label_smoothing = 0.1
-    config.optimizer.b2 = 0.98
+    config.optimizer.update({"b2": 0.98, "schedule": "cosine"})
     config.optimizer.warmup_steps = 50 if variant else 600
-    config.optimizer.schedule = "cosine"
     return config

@@ -15,22 +15,9 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    data = {
-        "name": "pairs",
-        "file": "",
-        "source_column": 1,
-        "target_column": 2,
-        "valid_fraction": 0.05,
-        "test_fraction": 0.05,
-    }
-    data |= {"tokenizer": "bpe", "vocabulary_size": 8_000, "shared_vocabulary": True}
-    model = {
-        "embedding_features": 256,
-        "features": 256,
-        "attention_features": 256,
-        "dropout_rate": 0.3,
-        "tied_embeddings": True,
-    }
+    data = {"name": "pairs", "tokenizer": "bpe", "vocabulary_size": 8_000}
+    data["shared_vocabulary"] = True
+    model = {"dropout_rate": 0.3, "tied_embeddings": True}
     if variant:  # a small model writes some right words after a minute
         data |= {"vocabulary_size": 2_000, "num_buckets": 1}
         model |= {"embedding_features": 128, "features": 128, "attention_features": 64}

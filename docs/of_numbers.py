@@ -8,8 +8,10 @@ from collections.abc import Callable
 import numpy as np
 from matplotlib.figure import Figure
 
-from docs.panels import DOCS, Matrix, matrices
+from docs.panels import DOCS, Curves, Matrix, curves, matrices
 from flax_attn.analysis import language
+
+FROM_SCALE = {"devices": "", "bytes_step": "planned by XLA", "formula": "gradients, by the formula"}
 
 
 def lines_of(name: str) -> tuple[str, list[str]]:
@@ -53,20 +55,22 @@ def benchmarks() -> Figure:
     return ratios.draw(of_model)
 
 
+def number(cell: str) -> float:
+    """The number in a cell of a table, NaN if there is none."""
+    written = cell.removesuffix(" MiB").replace(",", "")
+    return float(written) if written != "-" else float("nan")
+
+
 def additive() -> Figure:
     """Time and memory of additive attention over length."""
-    from benchmarks import additive as measured
-
-    disturbed = measured.TORCH, 512  # by other work on the machine, as the page says
-    figures: dict[str, dict[int, tuple[float, float]]] = {form: {} for form in measured.FORMS}
-    for length, *cells in table("performance", "| length | PyTorch, s | GiB"):
-        number = int(length.replace(",", ""))
-        for i, form in enumerate(figures):
-            seconds, memory = cells[2 * i : 2 * i + 2]
-            if seconds != "-" and (form, number) != disturbed:
-                figures[form][number] = float(seconds), float(memory)
-    note = "PyTorch at length 512 is left out: other work disturbed it"
-    return measured.draw(figures, note)
+    rows = [[number(cell) for cell in row] for row in table("performance", "| length | PyTorch, s")]
+    lengths, *cells = np.array(rows).T
+    cells[0][list(lengths).index(512)] = np.nan  # disturbed by other work, as the page says
+    names, lengths = ("PyTorch", "dense", "in blocks of 128"), lengths.astype(int).tolist()
+    panel = lambda name, i: Curves(name, lengths, dict(zip(names, cells[i::2])), "length", "xy")
+    shown = [panel("seconds", 0), panel("GiB at the peak", 1)]
+    title = f"In blocks, the memory of additive attention stays flat: {cells[-1][-1]:.2f} GiB "
+    return curves(f"{title}at length {lengths[-1]:,}", shown, columns=2)
 
 
 def attention_time() -> Figure:
@@ -85,17 +89,18 @@ def attention_time() -> Figure:
 
 def scale() -> Figure:
     """What many devices send, and what each holds."""
-    from benchmarks import scale as planned
-
-    sent = [{name: int(value) for name, value in row.items()} for row in read("scale_bytes")]
+    sent = {name: [int(row[name]) for row in read("scale_bytes")] for name in FROM_SCALE}
+    added = {name: np.array(sent[column]) / 1e3 for column, name in FROM_SCALE.items() if name}
     header = "| length | one device, in blocks |"
-    names = "one device, in blocks", "8 devices, keys gathered", "8 devices, a ring"
-    names += ("8 devices, a ring, window of 1,024",)
-    held = []
-    for length, *cells in table("scale-out", header):
-        mebibytes = [float(cell.removesuffix(" MiB").replace(",", "")) for cell in cells]
-        held.append({"length": int(length.replace(",", ""))} | dict(zip(names, mebibytes)))
-    return planned.draw({"bytes": sent, "memory": held})
+    rows = [[number(cell) for cell in row] for row in table("scale-out", header)]
+    lengths, *held = np.array(rows).T
+    names = "one device", "8, keys gathered", "8, a ring", "8, a ring, window of 1,024"
+    memory, lengths = dict(zip(names, np.array(held) / 1024)), lengths.astype(int).tolist()
+    shown = [
+        Curves("kB added up in a step", sent["devices"], added, "devices", "x"),
+        Curves("GiB on a device", lengths, memory, "length", "xy"),
+    ]
+    return curves("Beyond 8 devices, a step sends no more; a ring shares a sequence", shown, 2)
 
 
 def dates_alignment() -> Figure:
@@ -127,20 +132,9 @@ def induction() -> Figure:
 
 def loss_by_position() -> Figure:
     """The loss of a language model against the number of letters that it knows."""
-    _, _, losses = table_of("loss_by_position")
-    return language.loss_by_position(losses.T, "shakespeare_char")
+    return language.loss_by_position(table_of("loss_by_position")[2].T, "shakespeare_char")
 
 
-PICTURES: dict[str, Callable[[], Figure]] = {
-    function.__name__: function
-    for function in (
-        benchmarks,
-        additive,
-        attention_time,
-        scale,
-        dates_alignment,
-        looks,
-        induction,
-        loss_by_position,
-    )
-}
+DRAWN = (benchmarks, additive, attention_time, scale)
+DRAWN += (dates_alignment, looks, induction, loss_by_position)
+PICTURES: dict[str, Callable[[], Figure]] = {draw.__name__: draw for draw in DRAWN}

@@ -24,8 +24,7 @@ from docs import panels
 from docs.panels import DOCS, head, new, place
 from flax_attn.analysis import shapes
 from flax_attn.analysis.drawing import BLUE, ORANGE, colour_bar, frame, heat_up_to, theme
-from flax_attn.kinds import read
-from flax_attn.runs.reading import Record
+from flax_attn.runs.reading import Record, read
 
 SHOWN = (0, 2)  # test examples of the picture of predictions
 EXAMPLE = 0  # of the picture of attention

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from PIL import Image
 
-from flax_attn.analysis.drawing import BLUE, DARK, LIGHT, Picture, colour_bar, literal, on, theme
+from flax_attn.analysis.drawing import BLUE, DARK, LIGHT, Picture, colour_bar, on, styled, theme
 from flax_attn.analysis.matrices import draw_matrix
 
 DOCS = Path(__file__).parent
@@ -43,7 +43,7 @@ def save(name: str, draw: Callable[[], Figure]) -> list[Path]:
     paths = []
     for end, of_ground in THEMES.items():
         with on(of_ground):
-            figure, png = literal(draw)(), io.BytesIO()
+            figure, png = styled(draw)(), io.BytesIO()
             figure.savefig(png, format="png", dpi=200)
         picture = Image.open(png).convert("RGB")
         picture = picture.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
@@ -68,6 +68,7 @@ class Curves(NamedTuple):
     x: Any
     values: Mapping[str, Any]
     across: str
+    scale: str = ""  # the axes with a logarithmic scale: x or xy
 
 
 def curves(title: str, panels: Sequence[Curves], columns: int = 3) -> Figure:
@@ -76,15 +77,22 @@ def curves(title: str, panels: Sequence[Curves], columns: int = 3) -> Figure:
     width, height, start = WIDTH / columns, 2.35, 0.12 + TITLE_LINE + 0.1
     figure = new(start + rows * height)
     head(figure, title)
-    for i, (name, x, values, across) in enumerate(panels):
+    for i, (name, x, values, across, scale) in enumerate(panels):
         row, column = divmod(i, columns)
         left, top = column * width + 0.42, start + row * height + 0.28
         ax = place(figure, left, top, width - 0.6, height - 0.85)
         few = {"marker": "o", "markersize": 4} if len(x) < 12 else {}
-        for (label, own), style in zip(values.items(), ("-", "--", ":")):
+        for (label, own), style in zip(values.items(), ("-", "--", ":", "-.")):
             ax.plot(np.asarray(x), np.asarray(own), style, label=label, **few)
-        low, high = ax.get_ylim()
-        ax.set_ylim(low, high + 0.13 * len(values) * (high - low))  # room for the legend
+        for axis in scale:
+            ax.set(**{f"{axis}scale": "log"})
+            ax.yaxis.set_major_formatter("{x:g}")
+            ax.set_xticks(x[::2], [f"{number:,}" for number in x[::2]])
+            ax.minorticks_off()
+        (low, high), room = ax.get_ylim(), 0.13 * len(values)  # for the legend
+        ax.set_ylim(
+            low, high * (high / low) ** room if "y" in scale else high + room * (high - low)
+        )
         ax.set_title(name, fontsize=9.5, loc="left", pad=4)
         ax.set_xlabel(across, fontsize=9, loc="left")
         ax.tick_params(labelsize=9, length=2)

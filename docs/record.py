@@ -24,8 +24,7 @@ from docs.panels import DOCS
 from flax_attn.analysis.language import SHOWN
 from flax_attn.analysis.token_lines import printable
 from flax_attn.analysis.translation import words_of
-from flax_attn.kinds import read
-from flax_attn.runs.reading import Record
+from flax_attn.runs.reading import Record, read
 
 FORMS = "ours", "SDPA"  # which the picture of time shows
 EXAMPLE = 0  # of the test split, whose translation is shown
@@ -111,10 +110,8 @@ def attention_time(measured: Path) -> list[Path]:
     return [write("attention_time", said, ("keys", "length", *FORMS), shown)]
 
 
-OF_RUNS: dict[str, Callable[[Path], list[Path]]] = {
-    function.__name__: function
-    for function in (loss_by_position, looks, induction, dates_alignment)
-}
+FROM_RUNS = (loss_by_position, looks, induction, dates_alignment)
+OF_RUNS: dict[str, Callable[[Path], list[Path]]] = {of.__name__: of for of in FROM_RUNS}
 
 
 def main() -> None:

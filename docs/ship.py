@@ -17,11 +17,9 @@ import jax
 import numpy as np
 
 import flax_attn
-from flax_attn import kinds
 from flax_attn.experiment.config import Config
-from flax_attn.experiment.loading import read_values, restore
-from flax_attn.experiment.running import silent
-from flax_attn.runs import arrays, checkpoints, sums
+from flax_attn.experiment.programs import shapes_of_states
+from flax_attn.runs import checkpoints, directory, reading
 from flax_attn.runs.examples import ATTENTION
 from flax_attn.runs.shipped import FOLDER
 from flax_attn.types import JsonObject, Tree
@@ -49,30 +47,28 @@ def ship(name: str, folder: Path) -> Path:
                 entry = zipfile.ZipInfo(str(file.relative_to(path)))
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 archive.writestr(entry, file.read_bytes())
-    kinds.read(path)  # it is still a run
+    reading.read(path)  # it is still a run
     assert target.stat().st_size <= LARGEST, f"{target} has {target.stat().st_size:,} bytes"
     return target
 
 
 def shrink(path: Path, num_examples: int | None) -> None:
     """Takes out of a finished run what only its training needs, and all but some examples."""
-    shutil.rmtree(path / "figures")
-    config, derived = read_values(path)
-    *old, last = sorted((path / "checkpoints").glob("[0-9]*"), key=lambda one: int(one.name))
-    for folder in old:
-        shutil.rmtree(folder)
-    checkpoint = restore(path, config, derived, silent)[2]
-    arrays.write(last / checkpoints.STATE, small(checkpoint.state, config))
-    sums.write(last, [file.name for file in last.iterdir() if file.name != sums.SUMS])
+    shutil.rmtree(path / directory.FIGURES)
+    folder, run = path / directory.CHECKPOINTS, flax_attn.load(path)
+    shapes = {"states": shapes_of_states(run.config, run.model, run.task.sample())}
+    note, trees = checkpoints.restore(folder, shapes, print) or (None, {})
+    assert note is not None
+    for progress in checkpoints.saved(folder):
+        checkpoints.path_of(folder, progress).unlink()
+    checkpoints.save(folder, note, {"states": small(trees["states"], run.config)})
     with np.load(path / "examples.npz") as stored:
         rows = {key: shorter(key, stored[key], num_examples) for key in stored}
     np.savez_compressed(path / "examples.npz", **rows)
-    listed = [name for name in sums.read(path) if (path / name).is_file()]
-    sums.write(path, listed)
 
 
 def small(state: Tree, config: Config) -> Tree:
-    """A state whose moments, and parameters that are not kept, are zeros: they take no room."""
+    """Returns a state whose moments and unused parameters are zeros, which take no room."""
     zeros = lambda tree: jax.tree.map(np.zeros_like, tree)
     others = "params" if config.keep_best else "best_params"
     return state.with_changes(opt_state=zeros(state.opt_state), **{others: zeros(state.params)})

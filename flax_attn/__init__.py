@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from flax_attn.experiment.loading import Run as Run
     from flax_attn.experiment.loading import load as load
     from flax_attn.explore.showing import show as show
-    from flax_attn.kinds.language import Generated as Generated
-    from flax_attn.kinds.task import Prediction as Prediction
+    from flax_attn.tasks.artifacts import Prediction as Prediction
+    from flax_attn.tasks.language import Generated as Generated
 
 __version__ = "0.1.0"
 
@@ -35,8 +35,8 @@ FACE = {
     "export": "flax_attn.experiment.exporting",
     "Model": "flax_attn.experiment.loading",
     "Run": "flax_attn.experiment.loading",
-    "Prediction": "flax_attn.kinds.task",
-    "Generated": "flax_attn.kinds.language",
+    "Prediction": "flax_attn.tasks.artifacts",
+    "Generated": "flax_attn.tasks.language",
 }
 MODULES = {"heads": "flax_attn.heads", "plot": "flax_attn.analysis.plotting"}
 __all__ = [

@@ -1,115 +1,59 @@
-"""Files that are replaced whole, and their sums."""
+"""Files: paths of users, files that are read whole, and files that are replaced whole."""
 
 import contextlib
-import errno
 import hashlib
 import os
 import re
-import stat
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from flax_attn.errors import UsageError, shortened
+from flax_attn.types import Tree
 
+LARGEST = 4 * 2**30  # bytes of a file that is read whole
 PARTIAL = ".partial"
 LONGEST_STEM = 40  # characters of a name in the name of its partial file
 
 
 def check_data_folder(name: str, folder: Path | None) -> None:
-    """Raises a UsageError for a folder of data sets that is none.
-
-    A data set that looks for its files there has said so itself.
-    """
+    """Raises a UsageError for a folder of data sets that is none."""
     if folder is not None and not folder.is_dir():
         raise UsageError(f"expected a folder as {name}, got {folder}; leave it out")
 
 
 def expanded(path: object, what: str = "a path") -> Path:
-    """A path of the user's, with a home in place of `~`, and without `..`.
+    """Returns a path of the user's with a home in place of `~`, and without `..`.
 
-    So a folder that is made on the way changes nothing about what the path names.
-
-    Args:
-        path: a text or a `Path`.
-        what: the path is, for an error, such as `workdir`.
+    Making a folder on the way then changes nothing about the file that the path names.
 
     Raises:
-        UsageError: neither a text nor a `Path`; an empty text, which would name the folder here; an
-            address, such as `https://...`; `~NAME`, and no user has this name; characters that no
-            path can have.
+        UsageError: neither a text nor a `Path`; an empty text, as of an empty variable, which would
+            name the folder here; or an address, such as `gs://...`, which would become a folder.
     """
-    if not isinstance(path, str | os.PathLike):
-        raise UsageError(f"expected a text or a Path as {what}, got {shortened(repr(path))}")
-    if path == "":
-        raise UsageError(f"expected a text that is not empty as {what}, got ''")
-    check_no_address(str(path))
-    try:
-        home_expanded = Path(path).expanduser()
-    except RuntimeError as error:
-        raise UsageError(
-            f"expected a path with a home that is known, got {path}; write the whole path"
-        ) from error
-    try:
-        is_path = b"\0" not in os.fsencode(home_expanded)
-    except UnicodeEncodeError:
-        is_path = False
-    if not is_path:
-        raise UsageError(f"expected a path, got {str(path)!a}, which no file can have; rename it")
+    if not isinstance(path, str | os.PathLike) or path == "" or re.match(r"\w+://", str(path)):
+        got = shortened(repr(path))
+        raise UsageError(f"expected a text or a Path on this machine as {what}, got {got}")
+    home_expanded = Path(os.path.expanduser(path))
     return Path(os.path.realpath(home_expanded)) if ".." in home_expanded.parts else home_expanded
 
 
-def check_no_address(path: str) -> None:
-    """Raises a UsageError for an address, such as `https://...` or `s3://...`."""
-    if re.match(r"\w+://", path):
-        raise UsageError(
-            f"expected a path on this machine, got the address {shortened(path)}; give a file or "
-            f"folder here"
-        )
-
-
-def check_here() -> None:
-    """Raises a UsageError where the current directory has been removed."""
-    try:
-        os.getcwd()
-    except FileNotFoundError as error:
-        raise UsageError(
-            "expected a current directory that exists, but it has been removed; change to another"
-        ) from error
-
-
 def check_writable(path: Path) -> None:
-    """Raises an OSError for a file that cannot be written, and leaves nothing behind.
-
-    What is there already must be a regular file: a pipe or a device is not replaced.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        # a link to itself has no status
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+    """Raises an OSError for a file that cannot be written, and leaves nothing behind."""
     with tempfile.TemporaryFile(dir=path.parent):
         pass
 
 
 def can_be_made(folder: Path) -> bool:
-    """Whether a folder can be written, or made and then written. It is not made."""
+    """Returns whether a folder can be written, or made and then written. It is not made."""
     nearest = next(path for path in (folder, *folder.parents) if os.path.exists(path))
     return os.path.isdir(nearest) and os.access(nearest, os.W_OK | os.X_OK)
 
 
-def make_folder(path: Path) -> None:
-    """Makes a folder and those above it: all of them, or none."""
-    made = missing(path)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        remove_empty(made)
-        raise
-
-
 def missing(path: Path) -> list[Path]:
-    """The path and those above it where nothing stands, those inside others first."""
+    """Returns the path and those above it where nothing stands, those inside others first."""
     return [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
 
 
@@ -120,8 +64,50 @@ def remove_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
+def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
+    """Reads a whole file, or a pipe to its end.
+
+    Raises:
+        OSError: no such file, or a folder.
+        UsageError: a file of more than `largest` bytes.
+    """
+    with open(path, "rb") as file:
+        if (size := os.fstat(file.fileno()).st_size) > largest:
+            raise UsageError(
+                f"expected a file of at most {largest:,} bytes in {path}, got {size:,}"
+            )
+        return file.read()
+
+
+@contextlib.contextmanager
+def open_arrays(path: Path, file: BinaryIO | None = None) -> Iterator[Mapping[str, Tree]]:
+    """Opens a .npz file as its arrays by name, or a .npy file as one array named ''.
+
+    An array of a .npz file is read when it is asked for. Nothing is unpickled.
+
+    Raises:
+        OSError: no such file.
+        UsageError: another kind of file, a damaged one, or arrays of Python objects.
+    """
+    import numpy as np  # not above: `train --help` needs none
+
+    try:
+        # a file that NumPy opens itself stays open where it is damaged
+        with open(path, "rb") if file is None else contextlib.nullcontext(file) as opened:
+            loaded = np.load(opened, allow_pickle=False)
+            yield {"": loaded} if isinstance(loaded, np.ndarray) else loaded
+    except (OSError, UsageError):
+        raise
+    # NumPy takes any other file for a pickle, and advises to load it unsafely
+    except Exception as error:
+        raise UsageError(
+            f"expected arrays in {path} as numpy.savez writes them, got another kind of file, a "
+            f"damaged one, or arrays of objects; write texts as np.array(texts, dtype=str)"
+        ) from error
+
+
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """Returns the SHA-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -1,4 +1,8 @@
-"""The recipes that experiments share; each config changes what it is about."""
+"""The recipes that experiments share: what differs from the defaults of the schema.
+
+Each returns a config that a file changes further. Its parts are `optimizer`, `data`, `model`,
+`decoding` and `reference`.
+"""
 
 from ml_collections import ConfigDict
 
@@ -14,71 +18,28 @@ def check_variant(name: str, variant: str, *others: str) -> None:
         raise UsageError(f"expected {', '.join(first)} or {last}, got {f'{name}:{variant}'!r}")
 
 
-def common(name: str, variant: str, *others: str) -> ConfigValues:
-    """What every experiment has: seeds, epochs, and an optimiser that does nothing but Adam.
-
-    Variants are those of `check_variant`.
-    """
-    check_variant(name, variant, *others)
-    config: ConfigValues = ConfigDict()
-    config.name = f"{name}:{variant}" if variant else name
-    config.seed = 0
-    config.num_seeds = 1
-    config.num_epochs = 1
-    config.steps_per_epoch = 0  # 0: once through the training examples
-    config.batch_size = 64
-    config.keep_best = True  # the parameters of the epoch that was best on validation
-    config.patience = 0  # epochs without a best one after which a seed stops; 0: never
-    config.evaluate = ("valid", "test")
-    config.max_bad_steps = 10  # steps in a row that are not finite, after which a seed stops
-    config.class_weights = False  # weigh each class by one over its training examples
-    config.label_smoothing = 0.0
-
-    config.learning_rate = 1e-3
-    config.optimizer = ConfigDict({"b1": 0.9, "b2": 0.999, "eps": 1e-8, "weight_decay": 0.0})
-    config.optimizer.clip_norm = 0.0  # 0: gradients are not clipped
-    # in which the rate rises from 0; with a cosine no more than half of all steps
-    config.optimizer.warmup_steps = 0
-    # "cosine": the rate falls to 0 with the last step of num_epochs
-    config.optimizer.schedule = "constant"
-    # epochs without a gain on validation before the rate falls; 0: never
-    config.optimizer.plateau_patience = 0
-    config.optimizer.plateau_factor = 0.1
-
-    config.data = ConfigDict()
-    config.data.seed = 42
-    config.reference = ConfigDict()  # what the tutorial's recipe gives, metric by metric
-    return config
+def common(name: str, variant: str, data: JsonObject, model: JsonObject) -> ConfigValues:
+    """Returns the config of a data set and a model, with everything else at its default."""
+    parts = {"data": data, "model": model, "optimizer": {}, "reference": {}}
+    return ConfigDict({"name": f"{name}:{variant}" if variant else name, **parts})
 
 
 def shapes(name: str, variant: str, model: JsonObject, *others: str) -> ConfigValues:
-    """The tutorial's recipe for a model.
-
-    It is 50 epochs of Adam at a flat rate on 20,000 of 25,000 sequences. Variants are those of
-    `common`.
-    """
-    config = common(name, variant, *others)
+    """Returns the tutorial's recipe: 50 epochs of Adam at a flat rate on 20,000 sequences."""
+    check_variant(name, variant, *others)
     is_quick = variant == "quick"
+    config = common(name, variant, {"name": "shapes"}, model)
     config.num_epochs = 5 if is_quick else 50
     config.batch_size = 128  # the last partial batch is dropped
     # fastai's Adam: its defaults differ from everyone else's in b2, eps and the decay
     config.optimizer.update({"b2": 0.99, "eps": 1e-5, "weight_decay": 0.01})
-
-    config.data.name = "shapes"
-    config.data.task = "by_shape"
-    # the published generator's effective rule, so that figures compare
-    config.data.height_rule = "triangles"
-    config.data.num_train = 16_000 if is_quick else 25_000
-    config.data.valid_fraction = 0.2
-    config.data.num_test = 1_000
-    config.data.subset = 0  # train on the first so many examples only; 0 for all
-    config.data.fresh = False  # True: new examples in every step
-    config.model = ConfigDict(model)
+    if is_quick:
+        config.data.num_train = 16_000
     return config
 
 
 def new_shapes(name: str, variant: str, model: JsonObject) -> ConfigValues:
-    """Shapes in seconds: small batches, each of new sequences, and a rate that falls to 0.
+    """Returns a recipe for shapes in seconds: small batches of new sequences, a rate that falls.
 
     A step on 4 sequences teaches a model nearly as much as one on 128, in a small part of the time.
     Gradients of so few sequences are rough: those that are clipped, and a slow warm-up, bear a high
@@ -92,113 +53,87 @@ def new_shapes(name: str, variant: str, model: JsonObject) -> ConfigValues:
     config.steps_per_epoch = 800
     config.learning_rate = 5e-3
     config.optimizer.update({"schedule": "cosine", "warmup_steps": 1_000, "clip_norm": 0.3})
-    config.data.fresh = True
-    config.data.num_train = 5_000  # to normalise by, and to validate on
+    # the stored examples are to normalise by, and to validate on
+    config.data.update({"fresh": True, "num_train": 5_000})
     return config
 
 
 def images(name: str, variant: str, model: JsonObject) -> ConfigValues:
-    """MNIST by the tutorial's recipe: 5 epochs of Adam at 3e-3, the last parameters kept."""
-    config = common(name, variant)
+    """Returns MNIST by the tutorial's recipe: 5 epochs of Adam at 3e-3, without validation."""
+    check_variant(name, variant)
+    config = common(name, variant, {"name": "mnist"}, model)
     config.num_epochs = 1 if variant else 5
     config.learning_rate = 3e-3
     config.keep_best = False
     config.evaluate = ("test",)
-    config.data.name = "mnist"
-    config.data.valid_fraction = 0.0
-    config.data.num_train = 10_000 if variant else 0  # use the first so many images only; 0 for all
-    config.data.num_test = 0
-    config.model = ConfigDict(model)
+    if variant:
+        config.data.num_train = 10_000
     return config
 
 
 def patch_transformer(name: str, variant: str) -> ConfigValues:
-    """Images by a small Transformer over patches: AdamW at 2e-3 that falls along a cosine."""
-    model = {
-        "name": "patch_transformer",
-        "patch_size": 4,
-        "features": 64,
-        "num_heads": 4,
-        "num_blocks": 3,
-        "hidden_features": 128,
-        "dropout_rate": 0.1,
-        "max_shift": 2,
-    }
-    config = images(name, variant, model)
+    """Returns a small Transformer over patches: AdamW at 2e-3 that falls along a cosine."""
+    config = images(name, variant, {"name": "patch_transformer", "max_shift": 2})
     config.learning_rate = 2e-3
     config.evaluate = ("valid", "test")
-    config.optimizer.weight_decay = 0.05
-    config.optimizer.clip_norm = 1.0
-    config.optimizer.schedule = "cosine"
+    config.optimizer.update({"weight_decay": 0.05, "clip_norm": 1.0, "schedule": "cosine"})
+    return config
+
+
+def own_images(name: str, variant: str) -> ConfigValues:
+    """Returns a recipe for the user's own images, by the Transformer of `patch_transformer`."""
+    config = patch_transformer(name, variant)
+    # multiples of the patch_size; 0: as they are
+    config.data = {"name": "image_files", "height": 32, "width": 32}
+    config.num_epochs = 5 if variant else 50
+    config.batch_size = 32  # small folders have enough for a batch
+    config.keep_best = True
+    config.optimizer.warmup_steps = 100
+    return config
+
+
+def own_signals(
+    name: str, variant: str, target: str, model: JsonObject | None = None
+) -> ConfigValues:
+    """Returns a recipe for the user's own signals, by default by `residual_attention`."""
+    # what a point means may depend on where it stands
+    config = shapes(
+        name, variant, model or {"name": "residual_attention", "binary_positions": True}
+    )
+    config.data = {"name": "signals_npz", "target": target}
+    config.batch_size = 32  # small files have enough for a batch
+    # as shapes_best: the clipping and the residual connections bear a high rate
+    config.learning_rate = 3e-3
+    config.optimizer.update(
+        {"schedule": "cosine", "warmup_steps": 100, "clip_norm": 1.0, "eps": 1e-8}
+    )
     return config
 
 
 def texts(name: str, variant: str, data: JsonObject, model: JsonObject) -> ConfigValues:
-    """Texts as words, padded to the longest.
-
-    Batches of 64 in up to 50 epochs; the parameters best on validation are kept.
-    """
-    config = common(name, variant)
+    """Returns a recipe for texts: up to 50 epochs; the parameters best on validation are kept."""
+    check_variant(name, variant)
+    config = common(name, variant, data, model)
     config.num_epochs = 2 if variant else 50
     config.patience = 10
-    config.data.preprocessing = "words"
-    config.data.tokenizer = "word"
-    config.data.vocabulary_size = 5_000
-    config.data.max_length = 200
-    config.data.num_ngrams = 0  # rows of a table for the character n-grams of words; 0: none
-    config.data.num_pairs = 0  # so many of the most frequent pairs of neighbouring words; 0: none
-    config.data.num_buckets = 1  # lengths of batches; each is compiled
-    config.data.shuffle = True
-    config.data.update(data)
-    config.model = ConfigDict(model)
     return config
 
 
 def language(name: str, variant: str, data: JsonObject, model: JsonObject) -> ConfigValues:
-    """A small GPT on characters: AdamW along a cosine, an evaluation every 250 steps."""
-    config = common(name, variant)
+    """Returns a small GPT on characters: AdamW along a cosine, an evaluation every 250 steps."""
+    check_variant(name, variant)
+    config = common(name, variant, data, {"name": "gpt", "positions": "rotary"} | model)
     config.steps_per_epoch = 250
     config.batch_size = 12
     config.optimizer.update({"b2": 0.99, "weight_decay": 0.1, "clip_norm": 1.0})
-    config.optimizer.schedule = "cosine"
-    config.optimizer.warmup_steps = 100
-    config.data.tokenizer = "character"
-    config.data.vocabulary_size = 512
-    config.data.max_length = 64
-    config.data.valid_fraction = 0.0
-    config.data.test_fraction = 0.1
-    config.data.update(data)
-    sizes = {"name": "gpt", "features": 128, "num_heads": 4, "num_key_heads": 0, "num_blocks": 4}
-    sizes |= {"hidden_features": 0, "positions": "rotary", "window": 0, "dropout_rate": 0.0}
-    config.model = ConfigDict(sizes | model)
+    config.optimizer.update({"schedule": "cosine", "warmup_steps": 100})
     return config
 
 
 def translation(name: str, variant: str, data: JsonObject, model: JsonObject) -> ConfigValues:
-    """Texts to texts, in batches of 64 pairs of like length.
-
-    The parameters best on validation are kept.
-    """
-    config = common(name, variant)
-    config.decoding = ConfigDict({"beam": 5, "length_penalty": 1.0})
+    """Returns a recipe for texts to texts, in batches of 64 pairs of like length."""
+    check_variant(name, variant)
+    config = common(name, variant, data, {"name": "seq2seq"} | model)
+    config.decoding = ConfigDict()
     config.optimizer.clip_norm = 1.0
-    config.data.preprocessing = "lower"
-    config.data.tokenizer = "word"
-    config.data.vocabulary_size = 5_000
-    config.data.shared_vocabulary = False
-    config.data.max_length = 100
-    config.data.num_buckets = 4
-    config.data.shuffle = True
-    config.data.update(data)
-    recurrent = {
-        "cell": "gru",
-        "num_layers": 1,
-        "decoder": "bahdanau",
-        "attention": "additive",
-        "reach": 0,
-    }
-    recurrent |= {"tied_embeddings": False, "shared_embeddings": False, "dropout_rate": 0.0}
-    config.model = ConfigDict(
-        {"name": "seq2seq"} | (model if "name" in model else recurrent | model)
-    )
     return config

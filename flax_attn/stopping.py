@@ -1,6 +1,6 @@
 """Signals that end training: SIGTERM, SIGHUP and SIGINT.
 
-They set a flag. Training looks at it between segments, saves where it stands and raises `Stopped`.
+They set a flag. Training looks at it between chunks, saves where it stands and raises `Stopped`.
 A command must also leave while XLA compiles, when no Python runs. There a thread of its own hears
 the signal, and ends the process.
 """
@@ -52,7 +52,7 @@ class Stop:
         self.agree: Callable[[int], int] | None = None
 
     def heard(self) -> int:
-        """The number of the signal that has come, to any of the processes; 0 for none."""
+        """Returns the number of the signal that any of the processes got; 0 for none."""
         number = self.number or 0
         return number if self.agree is None else self.agree(number)
 
@@ -110,7 +110,7 @@ def listening(leave: Callable[[str], None] | None = None) -> Iterator[Stop]:
 
 @contextlib.contextmanager
 def _watching(stop: Stop, heard: frozenset[int], leave: Callable[[str], None]) -> Iterator[None]:
-    """A thread that ends the process where nothing would be saved, or at a second signal.
+    """Starts a thread that ends the process if nothing would be saved, or at a second signal.
 
     Python writes the number of every signal into a pipe, also while the main thread compiles.
     """

@@ -43,19 +43,8 @@ if "TFDS_DATA_DIR" not in os.environ:
 
 
 # the files that take longest, in order: two processes that begin with them end at the same time
-LONGEST = (
-    "test_site",
-    "test_faults",
-    "test_processes",
-    "test_mesh",
-    "test_live",
-    "test_docs",
-    "test_configs",
-    "test_lenses",
-    "test_running",
-    "test_predicting_classes",
-    "test_packaging",
-)
+LONGEST = ("test_site", "test_faults", "test_processes", "test_mesh", "test_live", "test_docs")
+LONGEST += ("test_configs", "test_lenses", "test_running", "test_packaging")
 
 
 @pytest.hookimpl(tryfirst=True)

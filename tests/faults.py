@@ -23,6 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
+from flax_attn.runs import checkpoints
+
 ROOT = Path(__file__).parent.parent
 TINY = ["--batch_size=16", "--steps_per_epoch=6", "--num_seeds=2", "--num_epochs=3"]
 SHAPES = [*TINY, "--data.num_train=200", "--data.num_test=20"]
@@ -104,23 +106,19 @@ def operations(out: str) -> int:
 
 
 def contents(workdir: Path) -> dict:
-    """All that a run leaves, but the seconds and the bytes of figures and checkpoints."""
+    """Returns all that a run leaves, without seconds and the bytes of figures."""
     summary = json.loads((workdir / "summary.json").read_text()) | {"train_seconds": 0}
     kept = {path.name: path.read_text() for path in workdir.glob("*.json")}
     with np.load(workdir / "examples.npz") as examples:
         arrays = dict(examples)
-    for folder in (workdir / "checkpoints").iterdir():
-        if folder.is_dir():
-            arrays |= {f"{folder.name}/{name}": leaf for name, leaf in leaves(folder).items()}
+    for path in (workdir / "checkpoints").glob("*.npz"):
+        note, leaves = checkpoints.read(path)
+        kept[path.name] = (note.progress, note.rows, note.config)
+        arrays |= {f"{path.name}/{name}": leaf for name, leaf in leaves.items()}
     return {
         "names": sorted(str(path.relative_to(workdir)) for path in workdir.rglob("*")),
-        "kept": {
-            name: text for name, text in kept.items() if name not in ("summary.json", "sums.json")
-        },
-        "metrics": {
-            str(path.relative_to(workdir)): path.read_text()
-            for path in workdir.rglob("metrics.jsonl")
-        },
+        "kept": {name: content for name, content in kept.items() if name != "summary.json"},
+        "metrics": (workdir / "metrics.jsonl").read_text(),
         "summary": summary,
         "arrays": {name: (str(array.dtype), array.tobytes()) for name, array in arrays.items()},
     }
@@ -131,15 +129,6 @@ def difference(ours: dict, expected: dict) -> str:
     names = set(ours["names"]) ^ set(expected["names"])
     parts = [part for part in expected if ours[part] != expected[part]]
     return f"DIFFERENT in {parts}, files {sorted(names)}" if parts else ""
-
-
-def leaves(folder: Path) -> dict[str, np.ndarray]:
-    """The arrays of a checkpoint by name."""
-    from flax import serialization
-
-    files = sorted(folder.glob("*.msgpack"))
-    trees = {path.stem: serialization.msgpack_restore(path.read_bytes()) for path in files}
-    return {f"{stem}{name}": array for stem, tree in trees.items() for name, array in tree.items()}
 
 
 def kills(number: int, seed: int) -> int:

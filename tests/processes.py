@@ -31,15 +31,15 @@ def environments(number):
 QUICK = """
 import os, signal, sys, types
 from flax_attn.experiment import running
-figures = types.ModuleType("flax_attn.kinds.figures")  # without matplotlib
+figures = types.ModuleType("flax_attn.tasks.figures")  # without matplotlib
 figures.draw_run = lambda path: []
-sys.modules["flax_attn.kinds.figures"] = figures
-original = running.Loop.run_epoch
-def run_epoch(self, at, stopped, on_steps):
-    if str(at.progress.epoch + 1) == os.environ.get("STOPPED_IN"):
+sys.modules["flax_attn.tasks.figures"] = figures
+original = running.take_chunk
+def take_chunk(take, programs, now, *others):
+    if str(now.progress.epoch + 1) == os.environ.get("STOPPED_IN"):
         os.kill(os.getpid(), signal.SIGTERM)
-    return original(self, at, stopped, on_steps)
-running.Loop.run_epoch = run_epoch
+    return original(take, programs, now, *others)
+running.take_chunk = take_chunk
 from flax_attn.__main__ import main
 sys.exit(main())
 """
@@ -70,7 +70,7 @@ def train_on(number, task, workdir, code=None):
 
 def wait_for_epoch(workdir, number, processes):
     deadline = time.monotonic() + 120
-    while not (workdir / "checkpoints" / str(number) / "sums.json").exists():
+    while not (workdir / "checkpoints" / f"{number}.npz").exists():
         assert all(process.poll() is None for process in processes), end(processes)
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -4,24 +4,23 @@ import gc
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import flax_attn.__main__ as command
 from configs import shapes_attention, shapes_cnn
 from flax_attn import config_files, experiment
 from flax_attn.__main__ import main
-from flax_attn.commands import exploring, training
+from flax_attn.commands import training
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
 from flax_attn.files import can_be_made
-from tests.written_runs import vouch
+from tests.published.tiny import write_bert
 
 ROOT = Path(__file__).parent.parent
 KEEP = "import jax; from flax_attn.commands.training import keep_compiled; keep_compiled(); "
@@ -62,18 +61,6 @@ def test_garbage_is_collected_while_a_run_trains():
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize(
-    ("name", "has"),
-    [("DISPLAY", True), ("WAYLAND_DISPLAY", True), ("BROWSER", True), ("TERM", False)],
-)
-def test_a_browser_is_opened_where_there_is_a_screen(name, has, monkeypatch):
-    monkeypatch.setattr(sys, "platform", "linux")
-    for other in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
-        monkeypatch.delenv(other, raising=False)
-    monkeypatch.setenv(name, "something")
-    assert exploring.has_screen() == has
-
-
 @pytest.mark.parametrize("user_says", [True, False])
 def test_compiled_programs_are_kept_where_the_user_says_or_in_the_users_cache(user_says, tmp_path):
     """Nothing is compiled here: only where it would go is looked at."""
@@ -110,7 +97,7 @@ def test_devices_that_are_not_there_are_told_in_one_line(tmp_path):
     environment = os.environ | {"JAX_PLATFORMS": "abacus"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
-    assert "error: expected devices of JAX_PLATFORMS=abacus (Unable to initialize" in done.stderr
+    assert "abacus" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -149,131 +136,57 @@ def snapshot(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.full
-def test_kill_9_and_resume_equal_the_unbroken_run(tmp_path):
-    workdir, straight = tmp_path / "run", tmp_path / "straight"
-    code, _, _ = train(
-        *SMALL, "--config.num_epochs=5", f"--workdir={straight}", config="shapes_lstm"
-    )
-    assert code == 0
-    arguments = [*SMALL, "--config.num_epochs=5", f"--workdir={workdir}"]
-    process = train(*arguments, config="shapes_lstm", wait=False)
-    metrics = workdir / "metrics.jsonl"
-    deadline = time.monotonic() + 200
-    whole = lambda: [path.parent for path in workdir.glob("checkpoints/*/sums.json")]
-    while len(whole()) < 2:
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.005)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert not (workdir / "summary.json").exists()
-    newest = max(whole(), key=lambda path: int(path.name))
-    damaged = newest / "state.msgpack"
-    content = bytearray(damaged.read_bytes())
-    content[len(content) // 2] ^= 1
-    damaged.write_bytes(content)
-
-    code, out, _ = train(*arguments, config="shapes_lstm")
-    assert code == 0
-    assert "is damaged" in out
-    assert f"resuming after epoch {int(newest.name) - 1}" in out
-    assert metrics.read_bytes() == (straight / "metrics.jsonl").read_bytes()
-    ours, expected = (
-        json.loads((folder / "summary.json").read_text()) for folder in (workdir, straight)
-    )
-    assert ours["metrics"] == expected["metrics"]
-    with np.load(workdir / "examples.npz") as ours, np.load(straight / "examples.npz") as expected:
-        for name in expected:
-            np.testing.assert_array_equal(ours[name], expected[name])
-
-
 @pytest.mark.parametrize(
-    ("arguments", "config", "said"),
+    ("arguments", "said"),
     [
-        (["--config.model.feature=3"], "shapes_cnn", "did you mean 'model.features'?"),
-        (
-            ["--config.batch_size=many"],
-            "shapes_cnn",
-            "expected int for config key 'batch_size', such as 4, got 'many'",
-        ),
-        (
-            [],
-            "shapes_cn",
-            "no config file configs/shapes_cn.py; did you mean 'shapes_cnn'?",
-        ),
-        *[
-            pytest.param(*case, marks=pytest.mark.full)  # a process each
-            for case in (
-                (
-                    ["--config.batch_size=0"],
-                    "shapes_cnn",
-                    "'batch_size' to be a number above 0, got 0",
-                ),
-                (["--config.num_head=3"], "shapes_cnn", "unknown config key 'num_head'"),
-                (["--config.nothing", "3"], "shapes_cnn", "unknown config key 'nothing'"),
-                (
-                    ["--config.data.fresh=maybe"],
-                    "shapes_cnn",
-                    "expected bool for config key 'data.fresh'",
-                ),
-                (["--config=configs/base.py"], "shapes_cnn", "expected one --config, got 2"),
-                (
-                    [],
-                    "base",
-                    "expected a function get_config(variant) in configs/base.py, got none",
-                ),
-                (
-                    ["leftover"],
-                    "shapes_cnn",
-                    "expected one --config, got 2: configs/shapes_cnn.py and leftover",
-                ),
-                (
-                    ["--confg=3"],
-                    "shapes_cnn",
-                    "unknown flag or config key 'confg'; did you mean 'config'?",
-                ),
-                (["--workdir=train.py"], "shapes_cnn", "is a file"),
-            )
-        ],
+        (["shapes_cnn", "--config.model.feature=3"], "'model.features'"),
+        (["shapes_cnn", "--batch_size=many"], "batch_size"),
+        (["shapes_cn"], "'shapes_cnn'"),
+        (["shapes_cnn", "--batch_size=0"], "batch_size"),
+        (["shapes_cnn", "--confg=3"], "'config'"),
+        (["shapes_cnn", "leftover"], "leftover"),
+        (["shapes_cnn", "--config=configs/base.py"], "--config"),
+        (["--config=configs/base.py"], "get_config"),
+        (["shapes_cnn", "--workdir=train.py"], "train.py"),
+        (["shapes_cnn", "--workdir="], "--workdir"),
+        (["shapes_cnn", "--workdir=gs://bucket/run"], "gs://bucket/run"),
+        ([], "config"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(arguments, config, said):
-    runs = lambda: sorted((ROOT / "runs").glob("*"))  # there may be the user's own
-    before = runs()
-    code, out, err = train(*arguments, config=config)
-    assert code == 2
-    assert out == ""
-    assert len(err.splitlines()) == 1, err
+def test_bad_input_is_one_line_and_exit_code_2(arguments, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    assert main(["train", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1), err
     assert said in err
-    assert runs() == before
+    assert not (tmp_path / "runs").exists()
+
+
+def test_train_py_takes_what_the_command_takes():
+    code, out, err = train("--config.model.feature=3", config="shapes_cnn")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert "'model.features'" in err
 
 
 CONFIG_FILES = {
-    "raise ImportError('first\\nsecond')": "got ImportError: first second",
-    "def get_config(variant): return {}": "to return a ConfigDict, got dict",
-    "def get_config(): pass": "got TypeError",
-    "def get_config(variant): raise ValueError('first\\nsecond')": "got ValueError: first second",
+    "raise ImportError('first\\nsecond')": "first second",
+    "def get_config(variant): return {}": "ConfigDict",
+    "def get_config(): pass": "TypeError",
+    "def get_config(variant): raise ValueError('first\\nsecond')": "first second",
     "from configs import shapes_cnn\ndef get_config(variant=''):\n  c = "
-    "shapes_cnn.get_config()\n  del c.batch_size\n  return c": (
-        "expected int for config key 'batch_size', got None"
-    ),
+    "shapes_cnn.get_config()\n  del c.batch_size\n  return c": "batch_size",
 }
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("text", "said"), CONFIG_FILES.items())
-def test_a_config_file_of_ones_own_that_fails_is_told_in_one_line(tmp_path, text, said):
+def test_a_config_file_of_ones_own_that_fails_is_one_line(tmp_path, text, said, capsys):
     (tmp_path / "mine.py").write_text(text)
-    command = [
-        sys.executable,
-        "train.py",
-        f"--config={tmp_path / 'mine.py'}",
-        f"--workdir={tmp_path / 'run'}",
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
-    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
-    assert said in done.stderr
+    assert main(["train", str(tmp_path / "mine.py"), f"--workdir={tmp_path / 'run'}"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1), err
+    assert said in err
     assert not (tmp_path / "run").exists()
 
 
@@ -291,7 +204,6 @@ def test_a_changed_config_and_a_foreign_directory_are_refused(run, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.full
 def test_predict_keeps_shape_and_units(run, tmp_path):
     with np.load(run / "examples.npz") as examples:
         inputs, expected = examples["inputs"][:3, :, 0], examples["predictions"][:3, :, 0]
@@ -311,78 +223,99 @@ def test_predict_keeps_shape_and_units(run, tmp_path):
     np.testing.assert_allclose(np.loadtxt(tmp_path / "out.csv", delimiter=","), expected, atol=1e-3)
 
 
+SIGNALS = {
+    "good": np.zeros(100),
+    "other": np.zeros((2, 99)),
+    "wide": np.zeros((2, 100, 2)),
+    "none": np.zeros((0, 100)),
+    "nan": np.full((1, 100), np.nan),
+    "far": np.full((1, 100), 1e38),
+    "times": np.zeros((1, 100), "m8[s]"),
+}
+PREDICT = ["predict", "run", "--input"]
+BAD = {  # arguments, and what the line names
+    "another length": ([*PREDICT, "other.npy"], "(2, 99)"),
+    "several channels": ([*PREDICT, "wide.npy"], "(2, 100, 2)"),
+    "no signal": ([*PREDICT, "none.npy"], "(0, 100)"),
+    "a NaN": ([*PREDICT, "nan.npy"], "finite"),
+    "far from the training": ([*PREDICT, "far.npy"], "range"),
+    "other numbers": ([*PREDICT, "times.npy"], "real numbers"),
+    "no run": (["predict", "nowhere", "--input", "good.npy"], "nowhere"),
+    "no input": ([*PREDICT, "gone.npy"], "gone.npy"),
+    "no array": ([*PREDICT, "bad.csv"], "three"),
+    "another ending": ([*PREDICT, "train.py"], ".npy or .csv"),
+    "a folder": ([*PREDICT, "folder.npy"], "folder.npy"),
+    "no folder for an output": ([*PREDICT, "good.npy", "--output", "no/all.npy"], "no/all.npy"),
+    "a folder for an output": ([*PREDICT, "good.npy", "--output", "folder.npy"], "folder.npy"),
+    "the input as output": ([*PREDICT, "good.npy", "--output", "good.npy"], "--input"),
+    "another picture": ([*PREDICT, "good.npy", "--figure", "map.txt"], ".png"),
+    "a picture of the run": ([*PREDICT, "good.npy", "--output", "run/examples.npz"], "--output"),
+    "neither text nor file": (["predict", "run"], "--input"),
+    "a text": ([*PREDICT, "good.npy", "a text"], "text"),
+    "a file as text": (["predict", "run", "good.npy"], "--input"),
+    "an unknown flag": ([*PREDICT, "good.npy", "--inptu=3"], "--inptu"),
+    "a word for a number": ([*PREDICT, "good.npy", "--beam=many"], "--beam"),
+    "a beam": ([*PREDICT, "good.npy", "--beam=3"], "translation"),
+    "nothing to compare": (["compare"], "RUN"),
+    "no run to compare": (["compare", "."], "config.json"),
+    "a file for figures": (["compare", "run", "--output", "good.npy"], "good.npy"),
+    "a report of no run": (["report", "nowhere"], "nowhere"),
+    "a report of a picture": (["report", "run", "-o", "report.png"], ".html"),
+    "an unknown command": (["divine", "run"], "divine"),
+    "an unknown demo": (["demo", "shape"], "'shapes'"),
+    "no command": ([], "command"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_command_is_one_line_and_touches_nothing(kind, run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").symlink_to(run)
+    (tmp_path / "folder.npy").mkdir()
+    (tmp_path / "train.py").touch()
+    (tmp_path / "bad.csv").write_text("1,2,three\n")
+    for name, array in SIGNALS.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    before = snapshot(tmp_path), snapshot(run)
+    arguments, said = BAD[kind]
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1), err
+    assert said in err
+    assert (snapshot(tmp_path), snapshot(run)) == before
+
+
 @pytest.mark.parametrize(
-    ("signals", "said"),
+    ("error", "code", "said"),
     [
-        (np.zeros((2, 99)), "signals of 100 points, (100,), (n, 100) or (n, 100, 1), got (2, 99)"),
-        (np.zeros((2, 100, 2)), "got (2, 100, 2)"),
-        (np.zeros((2, 3, 100)), "got (2, 3, 100)"),
-        (np.zeros((0, 100)), "got an empty array, of shape (0, 100)"),
-        (np.float32(3), "got ()"),
-        (np.full((1, 100), np.nan), "finite numbers"),
-        (np.full((1, 100), 1e300), "finite numbers"),
-        (np.full((1, 100), 1e38), "in the range that the model was trained on"),
-        (np.zeros((1, 100), "m8[s]"), "real numbers in"),
+        (KeyboardInterrupt(), 130, "stopped"),
+        (MemoryError("no\nroom"), 2, "error: no room; lower"),
+        (FileNotFoundError(2, "No such file", "x.npy"), 2, "error: cannot read or write x.npy"),
+        (FloatingPointError("in step 3"), 2, "error: in step 3"),
     ],
 )
-def test_predict_refuses_what_is_not_a_signal(run, tmp_path, capsys, signals, said):
-    np.save(tmp_path / "signal.npy", signals)
-    before = snapshot(tmp_path)
-    assert main(["predict", str(run), "--input", str(tmp_path / "signal.npy")]) == 2
-    out, err = capsys.readouterr()
-    assert (out, len(err.splitlines())) == ("", 1)
-    assert said in err
-    assert snapshot(tmp_path) == before
+def test_errors_of_libraries_are_one_line(error, code, said, monkeypatch, capsys):
+    def fail(args):
+        raise error
+
+    monkeypatch.setitem(command.COMMANDS, "demo", (*command.COMMANDS["demo"][:1], fail, ""))
+    assert main(["demo"]) == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(said)
 
 
-def test_bad_arguments_of_predict_and_compare_are_one_line_and_touch_nothing(run, tmp_path, capsys):
-    good, folder = tmp_path / "good.npy", tmp_path / "folder.npy"
-    folder.mkdir()
-    np.save(good, np.zeros(100))
-    np.savez(tmp_path / "archive.npz", np.zeros(100))
-    (tmp_path / "archive.npz").rename(tmp_path / "archive.npy")
-    (tmp_path / "empty.npy").touch()
-    (tmp_path / "empty.csv").touch()
-    (tmp_path / "bad.csv").write_text("1,2,three\n")
-    (tmp_path / "text.npy").write_bytes(b"PK\x03\x04")
-    before = snapshot(tmp_path)
-    for arguments, said in [
-        (["predict", tmp_path / "none", "--input", good], "no run directory"),
-        (["predict", run, "--input", tmp_path / "none.npy"], "No such file"),
-        (["predict", run, "--input", tmp_path / "bad.csv"], "expected numbers"),
-        (["predict", run, "--input", tmp_path / "empty.csv"], "got an empty file"),
-        (["predict", run, "--input", tmp_path / "empty.npy"], "expected numbers"),
-        (["predict", run, "--input", tmp_path / "text.npy"], "an archive of several"),
-        (
-            ["predict", run, "--input", good, "--output", tmp_path / ("x" * 300 + ".npy")],
-            "File name too long",
-        ),
-        (["predict", run, "--input", tmp_path / "archive.npy"], "an archive of several"),
-        (["predict", run, "--input", tmp_path], "--input to end in"),
-        (["predict", run, "--input", folder], "cannot read --input"),
-        (
-            ["predict", run, "--input", good, "--output", "/nowhere/at/all.npy"],
-            "--output to be a file in a directory that exists",
-        ),
-        (["predict", run, "--input", good, "--output", folder], "--output to be a file"),
-        (["predict", run, "--input", good, "--output", good], "another file than --input"),
-        (["predict", run, "--input", good, "--figure", tmp_path / "map.txt"], ".png, .pdf or .svg"),
-        (
-            ["predict", run, "--input", good, "--figure", tmp_path / "none" / "map.png"],
-            "--figure to be a file in a directory that exists",
-        ),
-        (["predict", run], "expected --input FILE with signals of 100 points"),
-        (["predict", run, "--input", good, "a text"], "neither a text nor --json"),
-        (["compare"], "required: RUN"),
-        (["compare", tmp_path], "no config.json"),
-        (["compare", run, "--output", good], "cannot make the directory --output"),
-        (["divine", run], "invalid choice: 'divine'"),
-    ]:
-        assert main([str(argument) for argument in arguments]) == 2, arguments
-        out, err = capsys.readouterr()
-        assert (out, len(err.splitlines())) == ("", 1), err
-        assert said in err
-    assert snapshot(tmp_path) == before
+def test_the_end_of_a_pipe_is_quiet():
+    words = f"{sys.executable} -m flax_attn train --help | head -1"
+    done = subprocess.run(["bash", "-c", words], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.startswith("usage: flax-attn train")
+    assert done.stderr == ""
+
+
+def test_texts_may_come_through_a_pipe(tmp_path):
+    folder = write_bert(tmp_path, "classes")
+    words = f"echo a dog | {sys.executable} -m flax_attn predict {folder} --input /dev/stdin --json"
+    done = subprocess.run(["bash", "-c", words], cwd=ROOT, capture_output=True, text=True)
+    assert [row["input"] for row in json.loads(done.stdout)] == ["a dog"]
 
 
 def test_an_input_named_like_a_temporary_file_is_left_alone(run, tmp_path):
@@ -431,7 +364,6 @@ def test_compare_prints_one_table_and_draws(run, tmp_path):
     shutil.copytree(run, other)
     summary = json.loads((other / "summary.json").read_text())
     (other / "summary.json").write_text(json.dumps(summary | {"parameters": 130_660}))
-    vouch(other)
     code, out, err = flax_attn("compare", run, other, "--output", tmp_path / "figures")
     assert (code, err) == (0, "")
     for word in ("58,177", "130,660"):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 
 PLOT = "import matplotlib.pyplot as plt\n_ = plt.plot([0, 1], [1, 0])"

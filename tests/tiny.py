@@ -24,7 +24,7 @@ PAIRS |= {"decoding.beam": 1}
 @contextlib.contextmanager
 def no_pictures() -> Iterator[None]:
     """Within it, runs draw none."""
-    from flax_attn.kinds import figures
+    from flax_attn.tasks import figures
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "draw_run", lambda path: [])
@@ -40,15 +40,14 @@ def untrained() -> Iterator[None]:
     """
     import jax  # not above: `conftest.py` imports this file before it has chosen how to compile
 
-    from flax_attn.experiment.running import Loop
+    from flax_attn.experiment import running
 
-    def skip(loop, at):
-        sums = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), at.sums)
-        return at._replace(
-            progress=at.progress._replace(step=loop.programs.steps_an_epoch), sums=sums
-        )
+    def skip(take, programs, now, *others):
+        sums = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), now.sums)
+        return now._replace(progress=now.progress._replace(step=programs.steps_an_epoch), sums=sums)
 
+    compiled = running.compiled
     with no_pictures(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Loop, "compile_steps", lambda loop, at: 0.0)
-        patch.setattr(Loop, "run_segment", skip)
+        patch.setattr(running, "compiled", lambda *arguments: compiled(*arguments[:-1], True))
+        patch.setattr(running, "take_chunk", skip)
         yield

@@ -4,8 +4,6 @@ import json
 
 import numpy as np
 
-from flax_attn.runs import sums
-
 KINDS = ("signals", "images", "texts", "hops", "series", "translation", "language", "plain")
 KINDS += ("numbers", "numbers of signals")
 WORDS = ["the", "good", "old", "film", "was", "bad", "and", "long", "a", "plot"]
@@ -23,11 +21,15 @@ DATA = {
 }
 MEASURED = dict.fromkeys(("signals", "plain", "series"), "mse") | {"language": "loss"}
 MEASURED |= dict.fromkeys(("numbers", "numbers of signals"), "mae")
-NAMES = {
-    "plain": "signals",
-    "hops": "texts",
-    "numbers of signals": "numbers",
-}  # of kinds that are drawn as another
+TASKS = {
+    **dict.fromkeys(("signals", "plain", "series"), "signal-signal"),
+    "images": "image-classes",
+    **dict.fromkeys(("texts", "hops"), "text-classes"),
+    "numbers": "text-number",
+    "numbers of signals": "signal-number",
+    "translation": "text-text",
+    "language": "tokens-next",
+}
 
 
 def shares(random, *shape):
@@ -106,14 +108,14 @@ def numbers(random):
     arrays = {name: held[name] for name in ("lengths", "words", "attention/attention")}
     targets = random.uniform(1, 12, 40)
     arrays |= {"targets": targets, "predictions": targets + random.normal(size=40)}
-    return arrays | {"inputs": held["inputs"][..., None]}
+    return arrays | {"inputs": held["inputs"]}
 
 
 def numbers_of_signals(random):
     held, targets = signals(random), random.uniform(1, 12, 40)
     arrays = {name: held[name] for name in ("inputs", "attention/attention")}
     arrays |= {"targets": targets, "predictions": targets + random.normal(size=40)}
-    return arrays | {"lengths": np.full(3, 50)}
+    return arrays
 
 
 MAKE = {
@@ -153,24 +155,20 @@ def write_run(path, kind="signals", *, seeds=(0, 1), epochs=4, seed=0, config=No
     metrics = {f"test/{measured}": measure | {"values": values}}
     if kind == "translation":
         metrics["test/exact_match"] = metrics["test/accuracy"]
-    names = {"images": list("0123"), "texts": ["negative", "positive"]}
+    classes = {"images": list("0123"), "texts": ["negative", "positive"]}
     own = {"name": "shapes_attention:quick", "num_epochs": epochs, "model": {}, "data": DATA[kind]}
-    own["derived"] = {"mean": 6.0, "std": 2.0, "classes": names.get(NAMES.get(kind, kind), [])}
+    normalization = {"mean": 6.0, "std": 2.0}
+    own["derived"] = {"inputs": normalization, "targets": normalization}
+    classes["hops"] = classes["texts"]
+    own["derived"] |= {"classes": classes[kind]} if kind in classes else {}
     task = "regression" if measured in ("mse", "mae") else "classification"
     summary = {"config": own["name"], "task": task, "model": "model", "parameters": 1234}
     summary |= {"seeds": list(seeds), "diverged": {}, "epochs": epochs, "stopped": False}
     summary |= {"steps": 100 * epochs, "train_seconds": 60.0, "measured": measured}
-    summary |= {"pictures": NAMES.get(kind, kind), "metrics": metrics}
+    summary |= {"pictures": TASKS[kind], "metrics": metrics}
     (path / "config.json").write_text(json.dumps(own | (config or {})))
     (path / "summary.json").write_text(json.dumps(summary))
     (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     held = MAKE[kind](np.random.default_rng(seed)) | (examples or {})
     np.savez(path / "examples.npz", **held)
-    vouch(path)
     return path
-
-
-def vouch(run):
-    """Lists the sums of a run as it is now, as one does who has changed it on purpose."""
-    names = ["config.json", "metrics.jsonl", "summary.json", "examples.npz", *sums.read(run)]
-    sums.write(run, {name for name in names if (run / name).exists()})

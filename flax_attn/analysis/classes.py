@@ -10,8 +10,8 @@ from flax_attn.analysis.drawing import (
     ORANGE,
     Picture,
     frame,
-    literal,
     on_colour,
+    styled,
     theme,
 )
 from flax_attn.errors import escaped, shortened
@@ -22,16 +22,14 @@ MOST_NAMED = 30  # classes whose names and counts have room in a matrix
 
 
 def drawn_names(classes: Iterable[str]) -> list[str]:
-    """The names of classes as pictures write them. Of a long one, a part is left out."""
+    """Returns the names of classes for pictures, with long ones shortened in the middle."""
     return [shortened(escaped(name), LONGEST) for name in classes]
 
 
 def verdict(
-    probabilities: np.ndarray,
-    classes: list[str],
-    target: int | None = None,
+    probabilities: np.ndarray, classes: list[str], target: int | None = None
 ) -> tuple[str, str]:
-    """The class that is predicted, with its probability, and the colour to say it in.
+    """Returns the predicted class with its probability, and the colour to write it in.
 
     A wrong class says the right one too. The colour-blind can tell the two colours apart.
     """
@@ -42,9 +40,9 @@ def verdict(
     return (answer, GREEN) if best == target else (f"{answer}, not {classes[target]}", ORANGE)
 
 
-@literal
+@styled
 def confusion_matrix(run: Record) -> Figure:
-    """How often each true class, downwards, was taken for each class, across.
+    """Draws how often each true class, downwards, was predicted as each class, across.
 
     Colours are shares of the true class over all seeds, numbers are counts. Of many classes, only
     the colours are drawn.
@@ -75,7 +73,7 @@ def confusion_matrix(run: Record) -> Figure:
 
 
 def message(counts: np.ndarray, names: list[str]) -> str:
-    """How many examples are right, and which class is taken for another one most often."""
+    """Returns the accuracy and the most frequent confusion, as a title."""
     right = np.trace(counts) / max(counts.sum(), 1)
     wrong = counts - np.diag(np.diag(counts))
     accuracy = f"{right:.1%} of test predictions are right"

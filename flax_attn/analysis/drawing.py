@@ -39,6 +39,7 @@ STYLE: Options = {  # matplotlib types its keys as a union of all of their names
     "legend.frameon": False,
     "axes.titlesize": 11,
     "figure.titlesize": 11,
+    "text.parse_math": False,  # a $ of a user's is a dollar, and begins no formula
 }
 
 
@@ -46,7 +47,7 @@ class Theme(NamedTuple):
     """The colours that depend on the ground of a picture.
 
     The ground is the colour of weight 0. `ink` is for text and lines, `quiet` for what matters
-    less. `settings` are matplotlib's.
+    less. `settings` are matplotlib's; on a light ground a user's own stay.
     """
 
     ink: str
@@ -56,37 +57,26 @@ class Theme(NamedTuple):
     settings: Options
 
 
-def _theme(ink: str, quiet: str, heat: tuple[str, ...], masked: tuple[str, str]) -> Theme:
-    face, hatch = masked
-    ground = heat[0]
+def _theme(ink: str, quiet: str, heat: str, face: str, hatch: str) -> Theme:
+    ground, *_ = colours = heat.split()
     inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
     grounded = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+    masked: Options = {"facecolor": face, "edgecolor": hatch, "hatch": "////", "linewidth": 0}
+    settings: Options = dict.fromkeys(inked, ink) | dict.fromkeys(grounded, ground)
     return Theme(
-        ink,
-        quiet,
-        LinearSegmentedColormap.from_list("weights", heat),
-        {"facecolor": face, "edgecolor": hatch, "hatch": "////", "linewidth": 0},
-        dict.fromkeys(inked, ink) | dict.fromkeys(grounded, ground),
+        ink, quiet, LinearSegmentedColormap.from_list("weights", colours), masked, settings
     )
 
 
-LIGHT = _theme(
-    "#222222",
-    "#666666",
-    ("#ffffff", "#cfe1f2", "#93c4de", "#4a97c9", "#1764ab", "#08306b"),
-    ("#ececec", "#b4b4b4"),
-)._replace(settings={})  # a user's own settings stay
-DARK = _theme(
-    "#e9e7e2",
-    "#a3a29e",
-    ("#131416", "#16334f", "#1d5a8c", "#3f8fc4", "#8cc6ea", "#f2faff"),
-    ("#2b2d31", "#5d6067"),
-)
+LIGHT_HEAT = "#ffffff #cfe1f2 #93c4de #4a97c9 #1764ab #08306b"
+DARK_HEAT = "#131416 #16334f #1d5a8c #3f8fc4 #8cc6ea #f2faff"
+LIGHT = _theme("#222222", "#666666", LIGHT_HEAT, "#ececec", "#b4b4b4")._replace(settings={})
+DARK = _theme("#e9e7e2", "#a3a29e", DARK_HEAT, "#2b2d31", "#5d6067")
 _CURRENT: ContextVar[Theme] = ContextVar("theme", default=LIGHT)
 
 
 def theme() -> Theme:
-    """The theme that pictures are drawn in now."""
+    """Returns the theme that pictures are drawn in now."""
     return _CURRENT.get()
 
 
@@ -100,14 +90,6 @@ def on(chosen: Theme) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-# A square-root scale: on a linear one a single full weight leaves many small ones pale.
-# Queries run downwards from the top, as a matrix is printed.
-HEAT: Options = {
-    "origin": "upper",
-    "cmap": LIGHT.heat,
-    "interpolation": "nearest",
-    "norm": PowerNorm(0.5, vmin=0, vmax=1),
-}
 LEAST_TOP = 8  # times the uniform weight, so that uniform weights are pale
 TICKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
 
@@ -125,7 +107,7 @@ class Picture(Figure):
     def __init__(self, **settings: Any):
         super().__init__(**settings)
         FigureCanvasAgg(self)
-        names: tuple[Any, ...] = (*STYLE, *DARK.settings, "text.parse_math")
+        names: tuple[Any, ...] = (*STYLE, *DARK.settings)
         self._settings: Options = {name: matplotlib.rcParams[name] for name in names}
 
     def draw(self, renderer) -> None:
@@ -135,27 +117,22 @@ class Picture(Figure):
             super().draw(renderer)
 
     def _repr_png_(self) -> bytes:
-        """The picture as IPython and Jupyter ask for it."""
+        """Returns the picture as PNG, which IPython and Jupyter call."""
         png = io.BytesIO()
         _write(self, png, format="png")
         return png.getvalue()
 
 
-def styled(draw: Callable[Arguments, Figure], **further: Any) -> Callable[Arguments, Figure]:
+def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
     """Draws with the sizes and lines of the project; a user's other settings stay."""
 
     @functools.wraps(draw)
     def wrapper(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
-        settings: dict[Any, Any] = STYLE | theme().settings | further
+        settings: dict[Any, Any] = STYLE | theme().settings
         with matplotlib.rc_context(settings):
             return draw(*args, **kwargs)
 
     return wrapper
-
-
-def literal(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
-    """As `styled`, for pictures with a user's words: a $ is a dollar and begins no formula."""
-    return styled(draw, **{"text.parse_math": False})
 
 
 def save(figure: Figure, path: Path) -> Path:
@@ -181,20 +158,22 @@ def quietly() -> Iterator[None]:
 
 
 def heat_up_to(top: float) -> tuple[Options, list[float]]:
-    """Colours and ticks of a scale that ends at `top`, for attention spread over many tokens."""
+    """Returns colours and ticks of a scale that ends at `top`."""
     top = max(float(top), 0.01)
     ticks = [tick for tick in TICKS if tick < 0.8 * top]
-    norm = PowerNorm(0.5, vmin=0, vmax=top)
-    return HEAT | {"cmap": theme().heat, "norm": norm}, [*ticks, top]
+    # Queries run downwards from the top, as a matrix is printed. The scale is of square roots: on a
+    # linear one a single full weight leaves many small ones pale.
+    heat: Options = {"origin": "upper", "cmap": theme().heat, "interpolation": "nearest"}
+    return heat | {"norm": PowerNorm(0.5, vmin=0, vmax=top)}, [*ticks, top]
 
 
 def top_of(weights: np.ndarray) -> float:
-    """Where the scale of a matrix `(q, k)` ends: at its largest weight, or at 8 uniform ones."""
+    """Returns the end of the scale of `(q, k)`: the largest weight, or 8 times the uniform one."""
     return float(min(max(np.nanmax(weights, initial=0), LEAST_TOP / weights.shape[-1]), 1))
 
 
 def strength(weights: np.ndarray | float, count: int) -> np.ndarray:
-    """How far weights of `count` keys are above 1/count, the uniform weight: from 0 to 1.
+    """Returns how far weights of `count` keys are above 1/count, from 0 to 1.
 
     log(weight * count) / log(count): 0 for the uniform weight and less, 1 for all of the weight,
     and as much for each doubling. Texts of any length are compared by it. NaN stays NaN.
@@ -204,7 +183,7 @@ def strength(weights: np.ndarray | float, count: int) -> np.ndarray:
 
 
 def colour_bar(figure: Figure, top: float, **where: Any) -> Colorbar:
-    """The colour bar of weights from 0 to `top`; `where` is what `Figure.colorbar` takes."""
+    """Draws the colour bar of weights from 0 to `top`; `where` goes to `Figure.colorbar`."""
     heat, ticks = heat_up_to(top)
     bar = figure.colorbar(
         ScalarMappable(heat["norm"], heat["cmap"]),
@@ -217,7 +196,7 @@ def colour_bar(figure: Figure, top: float, **where: Any) -> Colorbar:
 
 
 def of_weight(weight: float, top: float = 1.0) -> tuple[str, str]:
-    """The colour of a weight as #rrggbb, and black or white for what is written on it.
+    """Returns the colour of a weight as #rrggbb, and black or white for text on it.
 
     The scale of colours ends at `top`.
     """
@@ -227,7 +206,7 @@ def of_weight(weight: float, top: float = 1.0) -> tuple[str, str]:
 
 
 def strength_bar(figure: Figure, count: int | None, **where: Any) -> Colorbar:
-    """The colour bar of strengths among `count` keys, or among n, where their number varies."""
+    """Draws the colour bar of strengths among `count` keys, or among n if `count` is None."""
     bar = figure.colorbar(ScalarMappable(Normalize(0, 1), theme().heat), **where)
     if count is None:
         bar.set_ticks([0, 0.5, 1], labels=["1/n", "1/√n", "1"])
@@ -242,13 +221,13 @@ def strength_bar(figure: Figure, count: int | None, **where: Any) -> Colorbar:
 
 
 def of_strength(weight: float, count: int) -> tuple[str, str]:
-    """The colour of a weight among `count`, as `of_weight` gives it."""
+    """Returns the colours of a weight among `count`, as `of_weight` does."""
     colour = theme().heat(float(strength(weight, count)))
     return to_hex(colour), on_colour(colour)
 
 
 def on_colour(colour: tuple[float, ...]) -> str:
-    """Black or white, whichever is read on a colour: its contrast is 4.5 or more."""
+    """Returns black or white, whichever has a contrast of 4.5 or more on a colour."""
     red, green, blue = (value**2.2 for value in colour[:3])
     return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.179 else "black"
 

@@ -7,14 +7,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from flax_attn.analysis.classes import confusion_matrix, drawn_names, verdict
+from flax_attn.analysis.classes import drawn_names, verdict
 from flax_attn.analysis.drawing import (
     ORANGE,
     Picture,
     frame,
-    literal,
     strength,
     strength_bar,
+    styled,
     theme,
 )
 from flax_attn.runs.reading import Record
@@ -25,48 +25,43 @@ INK = 0.65  # how much the colours of weights cover the image under them
 
 
 def draw(run: Record) -> dict[str, Figure]:
-    """All pictures of a run on images, by name."""
+    """Draws images of a run, their predictions, and how they are cut into patches."""
     images, targets = as_ink(run), run.examples["targets"]
     classes = drawn_names(run.config["derived"]["classes"])
     shares = run.examples["predictions"]
+    labels = [(classes[target], theme().ink) for target in targets]
+    verdicts = [verdict(*row) for row in zip(shares, [classes] * len(shares), targets.tolist())]
+    shown = min(len(images), SHOWN)
+    right = int((shares[:shown].argmax(axis=1) == targets[:shown]).sum())
+    title = f"{run.name}: of {shown} test examples {right} are right (green)"
+    title += f" and {shown - right} wrong (orange)" if right < shown else ""
     drawn = {
-        "data_sample": digits(images, targets, classes, run.name),
-        "confusion": confusion_matrix(run),
-        "predictions": predictions(images, shares, targets, classes, run.name),
+        "data_sample": grid(images, labels, f"{run.name}: test examples and their classes"),
+        "predictions": grid(images, verdicts, title),
     }
     patch_size = run.config["model"].get("patch_size")
     if patch_size and images[0].size <= MOST_PATCHES * patch_size**2:
         drawn["patches"] = patches(images[0], patch_size)
-    for name, weights in run.attention.items():
-        is_pooling = weights[0].ndim == 1 or weights.shape[-2] == 1
-        reader = "the model" if is_pooling else "each patch"
-        title = f"{run.name}, {name}:\nwhich patches of test example 0 {reader} reads"
-        drawn[name] = attention_on_image(images[0], weights[0], title)
     return drawn
 
 
+def draw_attention(run: Record, name: str, weights: np.ndarray) -> dict[str, Figure]:
+    """Draws an attention on the first test example."""
+    is_pooling = weights[0].ndim == 1 or weights.shape[-2] == 1
+    reader = "the model" if is_pooling else "each patch"
+    title = f"{run.name}, {name}:\nwhich patches of test example 0 {reader} reads"
+    return {name: attention_on_image(as_ink(run)[0], weights[0], title)}
+
+
 def as_ink(run: Record) -> np.ndarray:
-    """The images of a run as pictures draw them, 1 in black: digits in ink, others as they are."""
+    """Returns images with 1 as black: MNIST as it is, others inverted."""
     images = run.examples["inputs"]
     return images if run.config["data"]["name"] == "mnist" else 1 - images
 
 
-@literal
-def digits(images: np.ndarray, labels: np.ndarray, classes: list[str], name: str) -> Figure:
-    """A grid of images with their classes."""
-    figure = Picture(figsize=(8.3, 4.9), layout="constrained")
-    axes = figure.subplots(4, 8)
-    for ax in axes.flat:
-        ax.axis("off")
-    for ax, image, label in zip(axes.flat, images, labels):
-        show(ax, image, classes[label])
-    figure.suptitle(f"{name}: the model is to say the class, which stands above each image")
-    return figure
-
-
-@literal
+@styled
 def patches(image: np.ndarray, size: int) -> Figure:
-    """One image cut into its patches, numbered row by row."""
+    """Draws one image cut into its patches, numbered row by row."""
     rows, columns = image.shape[0] // size, image.shape[1] // size
     figure = Picture(
         figsize=(min(0.9 * columns + 0.6, 8.3), 1.05 * rows + 0.6), layout="constrained"
@@ -83,15 +78,9 @@ def patches(image: np.ndarray, size: int) -> Figure:
     return figure
 
 
-@literal
-def predictions(
-    images: np.ndarray,
-    probabilities: np.ndarray,
-    labels: np.ndarray | None,
-    classes: list[str],
-    title: str,
-) -> Figure:
-    """A grid of images with the class predicted for each; a wrong one says the right one too."""
+@styled
+def grid(images: np.ndarray, verdicts: list[tuple[str, str]], title: str) -> Figure:
+    """Draws a grid of images, with a text in its colour above each."""
     shown = min(len(images), SHOWN)
     columns = min(6, shown)
     rows = -(-shown // columns)
@@ -99,20 +88,15 @@ def predictions(
     axes = figure.subplots(rows, columns, squeeze=False)
     for ax in axes.flat[shown:]:
         ax.axis("off")
-    for i, ax in enumerate(axes.flat[:shown]):
-        target = None if labels is None else int(labels[i])
-        show(ax, images[i], *verdict(probabilities[i], classes, target))
-    if labels is not None:
-        right = int((probabilities[:shown].argmax(axis=1) == labels[:shown]).sum())
-        title += f": of {shown} test examples {right} are right (green)"
-        title += f" and {shown - right} wrong (orange)" if right < shown else ""
+    for ax, image, (text, colour) in zip(axes.flat, images, verdicts):
+        show(ax, image, text, colour)
     figure.suptitle(title)
     return figure
 
 
-@literal
+@styled
 def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Figure:
-    """Attention laid on the image: the mean over queries, and that of four queries.
+    """Draws attention on the image: the mean over queries, and that of four queries.
 
     Weights are `(heads, q, k)` or `(q, k)`, or `(k,)` of a pooling without queries.
     """
@@ -144,7 +128,7 @@ def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Fi
 
 
 def draw_patches(ax: Axes, image: np.ndarray, weights: np.ndarray, size: int) -> None:
-    """The weights of patches `(k,)` of `size x size` pixels over the image they are cut from."""
+    """Draws weights `(k,)` of patches of `size x size` pixels over their image."""
     paint(ax, image, alpha=0.5)
     rows = strength(weights, weights.size)
     rows = rows.reshape(image.shape[0] // size, image.shape[1] // size)
@@ -162,7 +146,7 @@ def outline_patch(ax: Axes, number: int, columns: int, size: int) -> None:
 
 
 def ink(image: np.ndarray, size: int) -> list[int]:
-    """Four patches that have something on them, spread over the image."""
+    """Returns four patches that are not empty, spread over the image."""
     rows, columns = image.shape[0] // size, image.shape[1] // size
     dark = image.reshape(rows, size, columns, size).sum(axis=(1, 3)).ravel()
     used = np.flatnonzero(dark > dark.max() / 4)

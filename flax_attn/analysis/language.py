@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from flax_attn.analysis.drawing import BLUE, ORANGE, Picture, colour_bar, literal, of_weight, styled
+from flax_attn.analysis.drawing import BLUE, ORANGE, Picture, colour_bar, of_weight, styled
 from flax_attn.analysis.matrices import draw_matrix, name_cells
 from flax_attn.analysis.token_lines import printable
 from flax_attn.runs.reading import Record
@@ -14,7 +14,7 @@ SHOWN = 48  # tokens, the last ones
 
 
 def draw(run: Record) -> dict[str, Figure]:
-    """All pictures of a run on language, by name."""
+    """Draws all pictures of a run on language, by name."""
     examples = run.examples
     pictures = {"loss_by_position": loss_by_position(examples["losses"], run.name)}
     if "induction" in examples:
@@ -29,7 +29,7 @@ def draw(run: Record) -> dict[str, Figure]:
 
 @styled
 def loss_by_position(losses: np.ndarray, name: str) -> Figure:
-    """The loss `(seeds, positions)` against the number of tokens that are known."""
+    """Draws the loss `(seeds, positions)` over the number of known tokens."""
     figure = Picture(figsize=(8.3, 4.2), layout="constrained")
     ax = figure.subplots()
     known, mean = np.arange(1, losses.shape[1] + 1), losses.mean(axis=0)
@@ -52,9 +52,9 @@ def loss_by_position(losses: np.ndarray, name: str) -> Figure:
     return figure
 
 
-@literal
+@styled
 def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], name: str) -> Figure:
-    """The induction scores `(blocks, heads)`, and the weights `(t, t)` of the best head.
+    """Draws induction scores `(blocks, heads)`, and the weights `(t, t)` of the best head.
 
     A head that does it has a stripe: from each token of the second half to the token after its
     first occurrence.
@@ -86,9 +86,9 @@ def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], na
     return figure
 
 
-@literal
+@styled
 def looks(tokens: Sequence[str], weights: Mapping[str, np.ndarray], name: str) -> Figure:
-    """What the last token looks at: by block `(heads, t)`, a row for each head."""
+    """Draws the weights of the last token: for each block `(heads, t)`, a row for each head."""
     first = max(len(tokens) - SHOWN, 0)
     written = [printable(token) for token in tokens[first:]]
     rows = np.concatenate([of_heads[:, first:] for of_heads in weights.values()])

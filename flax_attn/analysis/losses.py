@@ -21,7 +21,7 @@ SCORES = {"mse": "error", "mae": "error"}  # in titles; other metrics have their
 
 @styled
 def loss_curves(runs: list[Record]) -> Figure:
-    """Training and validation error against the step: the mean over seeds, in a band of the range.
+    """Draws training and validation error over the step, the mean over seeds in a band.
 
     The error is on a log scale where it spans a factor of 10. Where there is an accuracy, or what a
     run is known by is another metric, it stands beside it.
@@ -39,20 +39,20 @@ def loss_curves(runs: list[Record]) -> Figure:
 
 
 def metrics_of(runs: list[Record]) -> tuple[str, ...]:
-    """The metrics that have curves: those that have a label, and what a run is known by."""
+    """Returns the metrics with curves: those with a label, and the primary metric of each run."""
     names = {name.split("/")[-1] for run in runs for row in run.rows for name in row}
     labelled = [name for name in LABELS if name in names]
     return tuple(dict.fromkeys([*labelled, *(run.measured for run in runs)]))
 
 
 def ends(run: Record) -> tuple[float, float] | None:
-    """The validation score before training and after it, the mean over seeds."""
+    """Returns the first and the last validation score, the mean over seeds."""
     _, values = curve(run.sound_rows, f"valid/{run.measured}")
     return (float(values[:, 0].mean()), float(values[:, -1].mean())) if values.size else None
 
 
 def outcome(run: Record) -> str:
-    """What training did to the validation score of a run, as a title."""
+    """Returns how the validation score of a run changed, as a title."""
     pair = ends(run)
     if pair is None:
         return run.name
@@ -61,7 +61,7 @@ def outcome(run: Record) -> str:
 
 
 def best(runs: list[Record]) -> str:
-    """Which of several runs ends with the best validation score, as a title."""
+    """Returns which of several runs ends with the best validation score, as a title."""
     scores = {run.name: pair[1] for run in runs if (pair := ends(run)) is not None}
     if len(scores) < len(runs):
         return "training and validation error"
@@ -73,7 +73,7 @@ def best(runs: list[Record]) -> str:
 
 
 def error_on_test(runs: list[Record]) -> str:
-    """The lowest error of regressions on test data, the mean over seeds, as a title."""
+    """Returns the lowest test error of regressions, the mean over seeds, as a title."""
     errors = {run.name: run.summary["metrics"]["test/mse"]["mean"] for run in runs}
     name = min(errors, key=errors.__getitem__)
     error = "mean squared error" if len(runs) == 1 else "the lowest mean squared error"
@@ -81,7 +81,7 @@ def error_on_test(runs: list[Record]) -> str:
 
 
 def scale_errors(ax: Axes) -> None:
-    """A log scale where the curves span a factor of 10, else a linear one, with plain numbers."""
+    """Sets a log scale where the curves span a factor of 10, with plain numbers."""
     least, most = ax.dataLim.minposy, ax.dataLim.ymax  # of all curves and bands
     if most < 10 * least:
         ax.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))
@@ -94,7 +94,7 @@ def scale_errors(ax: Axes) -> None:
 
 
 def draw_curves(ax: Axes, runs: list[Record], metric: str) -> None:
-    """Training and validation of every run; runs differ in colour and in the shape of their dots.
+    """Draws training and validation of every run, in a colour and dots of its own.
 
     The test data are for the end, so they have no curve. An epoch's training value is the mean over
     its steps. So it is of older parameters than the validation value beside it.

@@ -21,11 +21,7 @@ QUERY, KEY = "query: the position that attends", "key: the position that is atte
 
 
 def draw_matrix(
-    ax: Axes,
-    weights: np.ndarray,
-    *,
-    mask: np.ndarray | None = None,
-    top: float = 1.0,
+    ax: Axes, weights: np.ndarray, *, mask: np.ndarray | None = None, top: float = 1.0
 ) -> None:
     """Draws weights `(q, k)` on colours that end at `top`.
 
@@ -73,30 +69,30 @@ def label_sides(ax: Axes, panel: tuple[float, float], is_left: bool, is_lowest: 
 
 
 def shorten(name: str) -> str:
-    """A name short enough to stand beside a picture, with escapes for what no picture holds."""
+    """Returns a name short enough for an axis, with unprintable characters escaped."""
     name = escaped(name)
     return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…"
 
 
 def panel_size(num_rows: int, num_columns: int, largest: float) -> tuple[float, float]:
-    """Width and height of a matrix in inches: square cells, unless it is very long or very flat."""
+    """Returns the inches of a matrix: square cells, unless it is very long or very flat."""
     longest = CELL * max(num_rows, num_columns)
     cell = CELL * min(max(longest, SMALLEST), largest) / longest
     return max(cell * num_columns, 0.4), max(cell * num_rows, 0.4)
 
 
 def label_room(names: list[str] | None) -> float:
-    """Inches that the names along an axis take beside it."""
+    """Returns the inches that names along an axis take beside it."""
     return 0.6 + 0.08 * max((len(shorten(name)) for name in names or ()), default=2)
 
 
 def title_room(title: str) -> float:
-    """Inches that a title is wide."""
+    """Returns the inches that a title is wide."""
     return 0.3 + 0.085 * max(map(len, title.split("\n")))
 
 
 def explain_marks(figure: Figure, weights: np.ndarray, mask: np.ndarray | None) -> None:
-    """Says under the figure what hatched and orange cells are, where there are any."""
+    """Adds a legend of hatched and orange cells, where there are any."""
     visible = np.ones(weights.shape, bool) if mask is None else mask
     handles = []
     if not visible.all():

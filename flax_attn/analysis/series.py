@@ -11,14 +11,14 @@ from flax_attn.runs.reading import Record
 
 
 def draw(run: Record) -> dict[str, Figure]:
-    """All pictures of a run on series, by name."""
+    """Draws all pictures of a run on series, by name."""
     drawn = {name: gates(run, weights) for name, weights in run.attention.items()}
     return {"predictions": predictions(run)} | drawn
 
 
 @styled
 def predictions(run: Record) -> Figure:
-    """Predictions over the output for four test examples."""
+    """Draws predictions over the output for four test examples."""
     figure = Picture(figsize=(8.3, 5.2), layout="constrained")
     axes = figure.subplots(2, 2, sharex=True, sharey=True)
     for i, ax in enumerate(axes.flat[: len(run.examples["inputs"])]):
@@ -36,7 +36,7 @@ def predictions(run: Record) -> Figure:
 
 @styled
 def gates(run: Record, weights: np.ndarray) -> Figure:
-    """The weight of every series at every step, for one example and as the mean over all."""
+    """Draws the weight of every series at every step, for one example and the mean over all."""
     figure = Picture(figsize=(8.3, 3.6), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     relevant = run.config["data"]["relevant"]
@@ -51,7 +51,7 @@ def gates(run: Record, weights: np.ndarray) -> Figure:
     share = weights[:, :, relevant].mean() / weights.sum(axis=-1).mean()
     figure.suptitle(
         f"{run.name}: {share:.0%} of the weight is on series {relevant},\n"
-        "between the dotted lines, which decides the output",
+        "between the dotted lines, which decides the output"
     )
     colour_bar(figure, 1.0, ax=axes)
     return figure

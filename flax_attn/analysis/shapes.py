@@ -33,7 +33,7 @@ Marks = dict[str, np.ndarray]
 
 
 def draw(run: Record) -> dict[str, Figure]:
-    """All pictures of a run of the shapes task, by name."""
+    """Draws all pictures of a run of the shapes task, by name."""
     signal, marks = run.examples["inputs"][0, :, 0], marks_of(run, 0)
     drawn = {"data_sample": data_sample(run), "predictions": predictions([run])}
     for name, weights in run.attention.items():
@@ -43,7 +43,7 @@ def draw(run: Record) -> dict[str, Figure]:
 
 
 def message(run: Record, weights: np.ndarray, marks: Marks) -> str:
-    """How much of their weight `(q, k)` the positions in a shape put on shapes of their kind."""
+    """Returns the share of weight `(q, k)` that shapes put on shapes of their kind, as a title."""
     positions = np.arange(len(weights))
     inside = {kind: np.zeros(len(weights), bool) for kind, _, _ in KINDS}
     for _, first, last, kind, _, _ in spans(marks):
@@ -57,13 +57,13 @@ def message(run: Record, weights: np.ndarray, marks: Marks) -> str:
 
 
 def marks_of(run: Record, index: int) -> Marks:
-    """Centres, heights and widths `(4,)` of the shapes of one example."""
+    """Returns centres, heights and widths `(4,)` of the shapes of one example."""
     keys = [key for key in ("centers", "heights", "widths") if key in run.examples]
     return {key: run.examples[key][index] for key in keys}
 
 
 def spans(marks: Marks) -> list[tuple[float, float, float, str, str, str]]:
-    """`(center, first, last, kind, marker, colour)` of each shape, triangles before boxes."""
+    """Returns `(center, first, last, kind, marker, colour)` of each shape, triangles first."""
     if not marks:
         return []
     kinds = [KINDS[0], KINDS[0], KINDS[1], KINDS[1]]
@@ -83,7 +83,7 @@ def mark_shapes(axes: Axes, marks: Marks) -> None:
 
 
 def kind_legend(figure: Figure, lines: list[Line2D], has_marks: bool = True) -> None:
-    """A legend under the figure: the lines, and the markers of the kinds of shapes."""
+    """Draws a legend under the figure, of lines and of the markers of the kinds of shapes."""
     style: Options = {"ls": "", "ms": 7}
     kinds = KINDS if has_marks else ()
     markers = [Line2D([], [], marker=m, color=c, label=kind, **style) for kind, m, c in kinds]
@@ -93,7 +93,7 @@ def kind_legend(figure: Figure, lines: list[Line2D], has_marks: bool = True) -> 
 
 @styled
 def data_sample(run: Record) -> Figure:
-    """Four inputs with their targets."""
+    """Draws four inputs with their targets."""
 
     def draw_lines(ax: Axes, i: int) -> list[Line2D]:
         inputs, targets = (run.examples[name][i, :, 0] for name in ("inputs", "targets"))
@@ -108,7 +108,7 @@ def data_sample(run: Record) -> Figure:
 
 @styled
 def predictions(runs: list[Record]) -> Figure:
-    """The predictions of one or several runs over the target, on four test examples."""
+    """Draws the predictions of one or several runs over the target, on four test examples."""
 
     def draw_lines(ax: Axes, i: int) -> list[Line2D]:
         target = runs[0].examples["targets"][i, :, 0]
@@ -124,7 +124,7 @@ def predictions(runs: list[Record]) -> Figure:
 def four_examples(
     run: Record, draw_lines: Callable[[Axes, int], list[Line2D]], title: str
 ) -> Figure:
-    """A grid of four test examples with their shapes, and a legend of the lines in it."""
+    """Draws a grid of four test examples with their shapes, and a legend of the lines."""
     figure = Picture(figsize=(8.3, 5.4), layout="constrained")
     axes = figure.subplots(2, 2, sharex=True, sharey=True)
     shown = len(run.examples["inputs"])
@@ -146,7 +146,7 @@ def four_examples(
 
 @styled
 def attention_map(signal: np.ndarray, weights: np.ndarray, marks: Marks, title: str) -> Figure:
-    """The attention matrix `(q, k)` of one signal: keys across, queries downwards.
+    """Draws the attention matrix `(q, k)` of one signal: keys across, queries downwards.
 
     The signal `(t,)` and its shapes stand along both axes.
     """
@@ -198,12 +198,9 @@ def outline_pairs(heat: Axes, marks: Marks) -> None:
 
 @styled
 def predicted(
-    inputs: np.ndarray,
-    outputs: np.ndarray,
-    attention: np.ndarray | None,
-    title: str,
+    inputs: np.ndarray, outputs: np.ndarray, attention: np.ndarray | None, title: str
 ) -> Figure:
-    """Signals with their predictions, one a row, and their attention matrices `(n, q, k)`."""
+    """Draws signals with their predictions, one a row, and attention matrices `(n, q, k)`."""
     shown = min(len(inputs), SHOWN)
     columns = 1 if attention is None else 2
     figure = Picture(figsize=(1.5 + 3.4 * columns, 2.9 * shown + 0.6), layout="constrained")

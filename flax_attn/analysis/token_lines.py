@@ -1,5 +1,6 @@
 """Texts whose tokens stand on the colours of their weights."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -56,13 +57,13 @@ def draw_texts(
     boxes, lines, height = lay_out(texts, weights, headings)
     counts = {box.count for box in boxes}
     widest = max((box.left + box.width for box in boxes), default=0.0)
-    of_title = title.split("\n")
-    width = max(widest, BAR_WIDTH + 130, min(max(width_of(of_title, size=11)), ROOM))
+    of_title = [part for line in title.split("\n") for part in wrapped(line)]
+    width = max(widest, BAR_WIDTH + 130, max(width_of(of_title, size=11)))
     above = TITLE + TITLE_LINE * (len(of_title) - 1) if title else 0.0
     bar = BAR_HEIGHT + BELOW_BAR + MARGIN
     size = width + 2 * MARGIN, height + above + bar + 3 * MARGIN
     figure = Picture(figsize=(size[0] / 72, size[1] / 72))
-    ax = add_axes(figure, size, MARGIN, 2 * MARGIN + bar, width, height)
+    ax = add_axes(figure, MARGIN, 2 * MARGIN + bar, width, height)
     ax.set(xlim=(0, width), ylim=(height, 0))
     ax.axis("off")
     for box in boxes:
@@ -70,8 +71,8 @@ def draw_texts(
     for words, colour, line in lines:
         ax.text(0, line + HEADING / 2, words, color=colour, va="center", weight="bold", size=10)
     if title:
-        ax.set_title(title, loc="left", pad=8, wrap=True)
-    below = add_axes(figure, size, MARGIN + PAD, MARGIN + BELOW_BAR, BAR_WIDTH, BAR_HEIGHT)
+        ax.set_title("\n".join(of_title), loc="left", pad=8)
+    below = add_axes(figure, MARGIN + PAD, MARGIN + BELOW_BAR, BAR_WIDTH, BAR_HEIGHT)
     count = counts.pop() if len(counts) == 1 else None
     scale = strength_bar(figure, count, cax=below, orientation="horizontal")
     scale.ax.tick_params(labelsize=9)
@@ -83,18 +84,19 @@ def draw_texts(
     return figure
 
 
-def add_axes(
-    figure: Figure,
-    size: tuple[float, float],
-    left: float,
-    bottom: float,
-    width: float,
-    height: float,
-) -> Axes:
-    """Axes at a fixed position of a figure of this size, in points."""
-    return figure.add_axes(
-        (left / size[0], bottom / size[1], width / size[0], height / size[1]),
-    )
+def wrapped(line: str) -> list[str]:
+    """Breaks a line of a title where it is wider than `ROOM`.
+
+    What matplotlib wraps it parses as mathematics, whatever `text.parse_math` is.
+    """
+    (width,) = width_of([line], size=11)
+    return textwrap.wrap(line, int(len(line) * ROOM / max(width, ROOM)) or 1) or [""]
+
+
+def add_axes(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
+    """Adds axes at a fixed position of a figure, in points."""
+    across, down = figure.get_size_inches() * 72
+    return figure.add_axes((left / across, bottom / down, width / across, height / down))
 
 
 def lay_out(
@@ -102,7 +104,7 @@ def lay_out(
     weights: Sequence[Sequence[float]],
     headings: Sequence[tuple[str, str]],
 ) -> tuple[list[Box], list[Heading], float]:
-    """Where every token and heading stands, and the height of all. Lines break at `ROOM`."""
+    """Returns tokens and headings with their positions, and the height of all."""
     boxes: list[Box] = []
     lines: list[Heading] = []
     y = 0.0
@@ -124,7 +126,7 @@ def lay_out(
 
 
 def width_of(words: Sequence[str], **font: Any) -> list[float]:
-    """The widths of words in points, measured in the font that draws them."""
+    """Returns the widths of words in points, measured in the font that draws them."""
     pixels = 10  # a point, so that no width is rounded to a whole pixel of a screen
     figure = Picture(dpi=72 * pixels)
     renderer = figure.canvas.get_renderer()  # pyright: ignore[reportAttributeAccessIssue]
@@ -135,7 +137,7 @@ def width_of(words: Sequence[str], **font: Any) -> list[float]:
 
 
 def draw_box(ax: Axes, box: Box) -> None:
-    """A token on the colour of its weight."""
+    """Draws a token on the colour of its weight."""
     if np.isnan(box.weight):
         front = ORANGE
         ground: Options = {"facecolor": "none", "edgecolor": ORANGE, "linestyle": "--"}

@@ -9,12 +9,12 @@ CONTROL = str.maketrans({"\n": "↵", "\t": "→", "\r": "↵"})
 
 
 def of_hops(name: str) -> bool:
-    """Whether attention of this name is `(hops, k)`, and not of queries `(q, k)`."""
+    """Returns whether attention of this name is `(hops, k)` rather than `(q, k)`."""
     return name.startswith("hops")
 
 
 def over_tokens(name: str, weights: np.ndarray, length: int) -> np.ndarray:
-    """One weight a token: as they are, or the mean over hops, or over queries but padding.
+    """Returns one weight a token: the mean over heads, and over hops or unpadded queries.
 
     Of several heads `(heads, q, k)` it is their mean.
     """
@@ -26,6 +26,6 @@ def over_tokens(name: str, weights: np.ndarray, length: int) -> np.ndarray:
 
 
 def printable(token: str) -> str:
-    """A token as it is written: on one line, and cut where it is very long."""
+    """Returns a token on one line, cut where it is very long."""
     token = escaped(token.translate(CONTROL))
     return token if len(token) <= LONGEST_TOKEN else f"{token[: LONGEST_TOKEN - 1]}…"

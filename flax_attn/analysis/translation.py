@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from flax_attn.analysis.drawing import Picture, colour_bar, literal
+from flax_attn.analysis.drawing import Picture, colour_bar, styled
 from flax_attn.analysis.matrices import draw_matrix, label_room, name_cells, panel_size
 from flax_attn.analysis.plotting import attention
 from flax_attn.runs.reading import Record
@@ -14,16 +14,16 @@ LARGEST = 3.0  # inches of a panel
 
 
 def draw(run: Record) -> dict[str, Figure]:
-    """All pictures of a run on translation, by name."""
+    """Draws all pictures of a run on translation, by name."""
     # There is nothing to see of an empty translation.
     shown = np.flatnonzero(run.examples["prediction_lengths"])[:SHOWN].tolist()
     pictures = run.attention.items() if shown else ()
     return {name: alignments(run, weights, shown) for name, weights in pictures}
 
 
-@literal
+@styled
 def alignments(run: Record, weights: np.ndarray, shown: list[int]) -> Figure:
-    """The alignments of some test examples, each without its padding."""
+    """Draws the alignments of some test examples, each without its padding."""
     words = [words_of(run, i) for i in shown]
     most = max(len(targets) for _, targets in words), max(len(sources) for sources, _ in words)
     panel = panel_size(*most, LARGEST)
@@ -61,7 +61,7 @@ def keep_cells(ax: Axes, shape: tuple[int, int], most: tuple[int, int]) -> None:
 
 
 def words_of(run: Record, index: int) -> tuple[list[str], list[str]]:
-    """The source and its translation, in the parts that the model reads and writes."""
+    """Returns the tokens of a source and of its translation."""
     examples = run.examples
     num_sources = examples["source_lengths"][index]
     num_targets = examples["prediction_lengths"][index]
@@ -69,14 +69,11 @@ def words_of(run: Record, index: int) -> tuple[list[str], list[str]]:
     return sources.tolist(), examples["predicted_words"][index, :num_targets].tolist()
 
 
-@literal
+@styled
 def alignment_map(
-    sources: list[str],
-    targets: list[str],
-    weights: np.ndarray,
-    title: str,
+    sources: list[str], targets: list[str], weights: np.ndarray, title: str
 ) -> Figure:
-    """The alignment `(t, s)` of one translation, the source across and its parts downwards."""
+    """Draws the alignment `(t, s)` of one translation, with the source across."""
     title = f"{title}: each row is a token of the translation,\nand shows what it was read from"
     figure = attention(weights, targets, sources, title=title, top=1.0)
     figure.axes[0].set(xlabel="source", ylabel="translation")

@@ -11,46 +11,46 @@ from flax_attn.types import Tree
 
 
 def aligned(a: Array, b: Array) -> tuple[Array, Array]:
-    """Both arrays with the rank of the larger; new axes of size 1 come in front."""
+    """Gives both arrays the rank of the larger; new axes of size 1 come in front."""
     rank = max(a.ndim, b.ndim)
     return with_rank(a, rank), with_rank(b, rank)
 
 
 def with_rank(array: Array, rank: int) -> Array:
-    """The array with `rank` axes; new axes of size 1 come in front."""
+    """Gives an array `rank` axes; new axes of size 1 come in front."""
     return array.reshape((1,) * (rank - array.ndim) + array.shape)
 
 
 def wide(*dtypes: DTypeLike) -> jnp.dtype:
-    """The dtype in which sums are formed: float32, or the promoted dtype where that is wider."""
+    """Returns the dtype of sums: float32, or the promoted dtype where that is wider."""
     with jax.numpy_dtype_promotion("standard"):  # strict promotion knows no wider one of two
         return jnp.promote_types(jnp.result_type(*dtypes), jnp.float32)
 
 
 def add(a: Array, b: Array) -> Array:
-    """The sum, in the wider dtype of the two, also where the user asked for strict promotion."""
+    """Adds, in the wider dtype of the two, also where the user asked for strict promotion."""
     with jax.numpy_dtype_promotion("standard"):
         return a + b
 
 
 def multiply(a: Array, b: Array) -> Array:
-    """The product, as `add` gives the sum."""
+    """Multiplies, as `add` adds."""
     with jax.numpy_dtype_promotion("standard"):
         return a * b
 
 
 def as_dtype_of(array: Array, number: float | Array) -> float | Array:
-    """A number of Python as it is; a traced one in the dtype of the array."""
+    """Converts a traced number to the dtype of the array; a number of Python stays."""
     return number.astype(array.dtype) if isinstance(number, jax.Array) else number
 
 
 def product(formula: str, a: Array, b: Array, dtype: jnp.dtype) -> Array:
-    """An `einsum` with half precision multiplied as it is, and added up in float32 or better."""
+    """Computes an `einsum`; half precision is multiplied as it is, and summed in float32."""
     return jnp.einsum(formula, a.astype(b.dtype), b, preferred_element_type=dtype)
 
 
 def take(array: Array, queries: Array, keys: Array) -> Array:
-    """The entries of `(..., q, k)` at indices `(q, 1)` and `(1, k)`; an axis of size 1 stays."""
+    """Takes the entries of `(..., q, k)` at indices `(q, 1)` and `(1, k)`; axes of size 1 stay."""
     if array.shape[-2] != 1:
         array = jnp.take(array, queries[:, 0], axis=-2, mode="clip")
     if array.shape[-1] != 1:
@@ -71,7 +71,7 @@ def padded(array: Array, length: int, axis: int = -2) -> Array:
 
 
 def split(array: Array, size: int, axis: int = -2) -> Array:
-    """Blocks of the given size along an axis, in front; the last repeats its last entry."""
+    """Splits an axis into blocks of a size, in front; the last repeats its last entry."""
     number = -(-array.shape[axis] // size)
     axis %= array.ndim
     shape = *array.shape[:axis], number, size, *array.shape[axis + 1 :]
@@ -79,14 +79,14 @@ def split(array: Array, size: int, axis: int = -2) -> Array:
 
 
 def merge(blocks: Array, length: int) -> Array:
-    """Blocks `(n, ..., size, d)` as one array `(..., length, d)`."""
+    """Merges blocks `(n, ..., size, d)` to one array `(..., length, d)`."""
     array = jnp.moveaxis(blocks, 0, -3)
     number, size, width = array.shape[-3:]
     return array.reshape(*array.shape[:-3], number * size, width)[..., :length, :]
 
 
 def varying(tree: Tree, like: Tree) -> Tree:
-    """The arrays, varying over every axis of a `jax.shard_map` that an array of `like` varies over.
+    """Casts arrays to vary over every axis of a `jax.shard_map` that one of `like` varies over.
 
     A loop must start with sums that vary as those after a step do. The numbers are the same.
     """
@@ -96,14 +96,14 @@ def varying(tree: Tree, like: Tree) -> Tree:
 
 
 def most_over(array: Array, others: Tree) -> Array:
-    """The largest over the axes that the array varies over, and one of the others does not."""
+    """Takes the largest over axes that the array varies over, and one of the others does not."""
     axes = [_axes(array) - _axes(other) for other in jax.tree.leaves(others)]
     axes = _in_order(frozenset().union(*axes))
     return jax.lax.pmax(array, axes) if axes else array
 
 
 def _axes(tree: Tree) -> frozenset[Hashable]:
-    """The axes of a `jax.shard_map` around that an array varies over."""
+    """Returns the axes of a `jax.shard_map` around that an array varies over."""
     arrays = jax.tree.leaves(tree)
     return frozenset().union(*(jax.typeof(array).mat.varying for array in arrays))
 

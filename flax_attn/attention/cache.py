@@ -14,8 +14,6 @@ from flax_attn.attention.checks import (
     Window,
     as_lengths,
     as_mask,
-    check_bound,
-    described,
     known_bound,
 )
 
@@ -58,15 +56,7 @@ def empty_cache(
     value_features: int,
     dtype: DTypeLike = jnp.float32,
 ) -> KeyValueCache:
-    """A cache for `max_length` tokens with nothing in it; the features are those of one head.
-
-    Raises:
-        TypeError: leading axes that are no tuple.
-    """
-    if not isinstance(leading, tuple | list):
-        raise TypeError(
-            f"expected leading to be a tuple of batch sizes, such as (2,), got {described(leading)}"
-        )
+    """Makes an empty cache for `max_length` tokens; the features are those of one head."""
     return KeyValueCache(
         jnp.zeros((*leading, num_heads, max_length, key_features), dtype),
         jnp.zeros((*leading, num_heads, max_length, value_features), dtype),
@@ -80,7 +70,7 @@ def append(
     value: Float[Array, "*b n h e"],
     lengths: ArrayLike | None = None,
 ) -> Cache:
-    """The cache with `n` more tokens after those in it. In each row the first `lengths` are real.
+    """Adds `n` tokens after those in the cache. In each row the first `lengths` are real.
 
     Raises:
         ValueError: keys or values of another shape, lengths beyond the new tokens, or more tokens
@@ -91,9 +81,7 @@ def append(
     slots, num_new = cache.key.shape[-2], key.shape[-3]
     sliding, length = isinstance(cache, SlidingCache), cache.length + added
     if not sliding and (longest := known_bound(jnp.max, length)) > slots:
-        raise ValueError(
-            f"expected at most the {slots} tokens that the cache has room for, got {longest}"
-        )
+        raise ValueError(f"expected at most the {slots} tokens of the cache, got {longest}")
 
     step = jnp.arange(num_new)[None]
     start, count = cache.length.reshape(-1, 1), added.reshape(-1, 1)
@@ -117,7 +105,7 @@ def append(
 
 
 def _filled(rows: Array, wrong: Array) -> Array:
-    """Rows `(b, h, slots, d)` with NaN in those that are wrong `(b, 1, 1, 1)`.
+    """Fills the rows of `(b, h, slots, d)` that are wrong `(b, 1, 1, 1)` with NaN.
 
     Where none is wrong, no row is read or copied.
     """
@@ -135,60 +123,47 @@ def empty_sliding_cache(
     value_features: int,
     dtype: DTypeLike = jnp.float32,
 ) -> SlidingCache:
-    """A cache for the `left + 1` keys of a window `(left, right)`, with nothing in it.
+    """Makes an empty cache for the `left + 1` keys of a window `(left, right)`.
 
     Raises:
         ValueError: a window without a left bound.
     """
-    if window[0] is None:
+    left, _ = window
+    if left is None:
         raise ValueError(f"expected a window with a left bound for a sliding cache, got {window}")
-    check_bound("left", window[0])
-    slots = window[0] + 1
+    slots = left + 1
     return SlidingCache(
         *empty_cache(leading, slots, num_heads, key_features, value_features, dtype)
     )
 
 
 def number_added(cache: AnyCache, key: Array, value: Array, lengths: ArrayLike | None) -> Array:
-    """The number of real tokens `(...)` among new keys and values. Raises where they do not fit."""
+    """Counts the real tokens `(...)` among new keys and values. Raises where they do not fit."""
     leading, num_new = cache.length.shape, key.shape[-3]
-    for name, new, old in (("key", key, cache.key), ("value", value, cache.value)):
+    for new, old in ((key, cache.key), (value, cache.value)):
         *_, heads, _, features = old.shape
-        if new.shape != (*leading, num_new, heads, features):
-            raise ValueError(
-                f"expected a {name} of shape {(*leading, 'n', heads, features)} "
-                f"for the cache {old.shape}, got {new.shape}"
-            )
+        if new.shape != (expected := (*leading, num_new, heads, features)):
+            raise ValueError(f"expected keys or values {expected} for the cache, got {new.shape}")
     added = jnp.asarray(num_new) if lengths is None else as_lengths("lengths", lengths)
-    if added.shape not in ((), leading):
-        raise ValueError(
-            f"expected lengths of shape {leading}, one a row of the batch, got {added.shape}"
-        )
     if (most := known_bound(jnp.max, added)) > num_new:
-        raise ValueError(
-            f"expected lengths of at most the {num_new} tokens of {key.shape}, got {most}"
-        )
+        raise ValueError(f"expected lengths of at most the {num_new} new tokens, got {most}")
     return jnp.broadcast_to(added, leading)
 
 
 def check_window(cache: SlidingCache, window: Window | None, prefix: object) -> None:
     """Raises a ValueError for a window or prefix of tokens that the cache no longer has."""
-    if prefix is not None:
-        raise ValueError(
-            "expected no prefix_lengths beside a sliding cache, which drops first keys"
-        )
     most = cache.key.shape[-2] - 1
-    if window is None or window[0] is None or window[0] > most:
+    if prefix is not None or window is None or window[0] is None or window[0] > most:
         raise ValueError(
-            f"expected a window with at most {most} keys to the left, which the sliding cache was "
-            f"made for, got window={window}"
+            f"expected a window with at most {most} keys to the left, and no prefix_lengths, which "
+            f"the sliding cache was made for, got window={window}"
         )
 
 
 def in_order(
     cache: SlidingCache, key: Array, value: Array, lengths: ArrayLike | None
 ) -> KeyValueCache:
-    """The last `slots - 1` tokens of a sliding cache in order, and `n` new tokens after them.
+    """Puts the last `slots - 1` tokens of a sliding cache in order, and `n` new ones after them.
 
     Index `j` is position `cache.length - (slots - 1) + j` of each row. Below position 0 there is no
     token. The result holds all keys that a window of `(slots - 1, 0)` reads from the new tokens.
@@ -215,7 +190,7 @@ def in_order(
 def from_position(
     name: str, term: PerPair | None, first: Int[Array, "*b"]
 ) -> Callable[[Array, Array], Array] | None:
-    """A mask or bias, a function of positions, as a function of indices that start at `first`.
+    """Makes a mask or bias, a function of positions, one of indices that start at `first`.
 
     A mask also hides positions below 0. Every row of the batch has its own `first` `(...)`;
     the result is `(..., q, k)` in each row, or `(..., heads, q, k)`.
@@ -224,10 +199,7 @@ def from_position(
         ValueError: an array, which does not say at what positions its keys are.
     """
     if term is not None and not callable(term):
-        raise ValueError(
-            f"expected {name} to be a function of positions beside a sliding cache, "
-            f"got an array of shape {jnp.shape(term)}"
-        )
+        raise ValueError(f"expected {name} to be a function of positions beside a sliding cache")
     if term is None and name == "bias":
         return None
 

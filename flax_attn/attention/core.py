@@ -11,13 +11,12 @@ call. The other forms in `forms/` compute the same faster, in less memory, or on
 Letters: `q` queries, `k` keys, `d` features of a query or key, `e` features of a value.
 """
 
-import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Unpack
+from typing import NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import Mesh
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
@@ -32,11 +31,9 @@ from flax_attn.attention.checks import (
     Vectors,
     Window,
     as_floats,
-    as_vectors,
     check_dropout,
-    check_options,
-    described,
-    tells_names,
+    weights_shape,
+    weights_shape_in_heads,
 )
 from flax_attn.attention.forms import (
     blockwise,
@@ -68,15 +65,6 @@ class Attended(NamedTuple):
 
     context: Float[Array, "..."]
     weights: Float[Array, "..."] | None
-
-    if not TYPE_CHECKING:  # a type checker knows all there is
-
-        def __getattr__(self, name: str) -> NoReturn:
-            """Says what to do where the result is taken for an array."""
-            raise AttributeError(
-                f"expected context or weights of Attended, got {name!r}; take result.context, and "
-                "in layers of Flax attention_fn=linen_attention_fn() or nnx_attention_fn()"
-            )
 
 
 class Across(NamedTuple):
@@ -148,7 +136,7 @@ class Call(NamedTuple):
 
     @property
     def wants_weights(self) -> bool:
-        """Whether the weights of all pairs are computed, which the formula alone does."""
+        """Returns whether all pairs' weights are computed, which the formula alone does."""
         return self.need_weights and self.chunk_size is None
 
     def dense(self) -> tuple[Array, Array]:
@@ -158,7 +146,7 @@ class Call(NamedTuple):
         scores = self.scores(query, key)  # (..., q, k)
         scores = scores if bias is None else add(scores, bias)
         weights = self.normalizer(scores, mask=mask)  # (..., q, k)
-        _check_result("weights", weights, scores.shape, scores)
+        _check_result("weights", weights, scores.shape)
         context = product("...qk,...ke->...qe", self.dropped(weights), value, wide(value.dtype))
         return context, weights
 
@@ -166,7 +154,7 @@ class Call(NamedTuple):
         """Computes the scores of some queries and keys, and checks their shape."""
         scores = self.score(query, key)
         shape = (*self.visible.shape[:-2], query.shape[-2], key.shape[-2])
-        _check_result("a score", scores, shape, query, key)
+        _check_result("a score", scores, shape)
         return scores
 
     def dropped(self, weights: Array) -> Array:
@@ -186,7 +174,6 @@ class Call(NamedTuple):
         return Attended(context.astype(self.query.dtype), weights)
 
 
-@tells_names
 def attend(
     query: Vectors,
     key: Vectors,
@@ -250,7 +237,7 @@ def attend(
 
     Raises:
         TypeError: a query, key, value or bias that is not of floats, a mask that is not boolean (an
-            additive one belongs in `bias`), or a score or normalizer that is no function.
+            additive one belongs in `bias`), or a normaliser that does not take `mask=`.
         ValueError: shapes that do not fit, a mask or bias that does not broadcast to the weights, a
             rate outside [0, 1), dropout without a random key, a chunk size below 1, or in blocks a
             normaliser without the mark of `across_queries` that calls one with it. With `across`:
@@ -264,7 +251,6 @@ def attend(
     return compute(make_call(query, key, value, score, normalizer, *options, **limits))
 
 
-@tells_names
 def dot_product_attention(
     query: HeadVectors,
     key: HeadVectors,
@@ -288,7 +274,7 @@ def dot_product_attention(
     need_weights: bool = True,
     across: Across | None = None,
 ) -> Attended:
-    """Multi-head dot-product attention, `softmax(scale q k^T + bias) v` in every head.
+    """Attends in several heads, by dot products: `softmax(scale q k^T + bias) v` in each.
 
     Source: Vaswani et al. 2017 (arXiv:1706.03762), eq. 1; Ainslie et al. 2023 (arXiv:2305.13245)
     for grouped heads; Gemma Team 2024 (arXiv:2408.00118), section 2, for the soft-cap.
@@ -333,7 +319,7 @@ def dot_product_attention(
     Raises:
         TypeError, ValueError: as `attend`; heads that do not divide; lengths that are negative or
             not integers; `prefix_lengths` without `causal` and `window`; a scale or soft-cap that
-            is no number, such as an array of several, or not finite.
+            is no number, such as an array of several; a soft-cap that is not above 0.
     """
     limits: Limits = {"mask": mask, "bias": bias, "causal": causal, "window": window}
     limits |= {"query_offset": query_offset, "prefix_lengths": prefix_lengths}
@@ -357,7 +343,6 @@ class Form(NamedTuple):
     why_not: dict[str, str]
 
 
-@tells_names
 def form_of(
     query: Shaped,
     key: Shaped,
@@ -387,15 +372,7 @@ def form_of(
     Raises:
         TypeError, ValueError: as the function that takes these arguments.
     """
-    for name, array in {"query": query, "key": key, "value": value}.items():
-        if isinstance(array, list | tuple):
-            raise TypeError(
-                f"expected an array as {name}, got {array}; of a shape pass "
-                "jax.ShapeDtypeStruct(shape, dtype)"
-            )
-    function = attend if {"score", "normalizer"} & arguments.keys() else dot_product_attention
-    inspect.signature(function).bind(query, key, value, **arguments)
-    if function is dot_product_attention:
+    if not {"score", "normalizer"} & arguments.keys():
         score = dot_product(arguments.pop("scale", None), arguments.pop("softcap", None))
         arguments |= {"in_heads": True, "score": score}
     form = Form("", {})
@@ -446,16 +423,14 @@ def compute(call: Call) -> Attended:
 
 
 def checked(call: Call) -> Call:
-    """Raises for options of a call that are none, or that do not fit each other."""
-    check_options(call.score, call.normalizer, call.chunk_size, call.need_weights)
-    lengths = call.visible.shape[-2:]
-    if call.chunk_size is not None and any(map(jax.export.is_symbolic_dim, lengths)):
+    """Returns the call. Raises a ValueError for a block size that does not cut its lengths."""
+    if call.chunk_size is None:
+        return call
+    if call.chunk_size < 1 or any(map(jax.export.is_symbolic_dim, call.visible.shape[-2:])):
         raise ValueError(
-            f"expected no chunk_size in a program for any length, got {call.chunk_size}; leave it "
-            "out, or export for one length"
+            "expected a chunk_size of 1 or above, and None in a program for any length, got "
+            f"{call.chunk_size}"
         )
-    if call.across is not None:
-        _check_across(call.across)
     return call
 
 
@@ -476,10 +451,10 @@ def make_call(
     **limits: Unpack[Limits],
 ) -> Call:
     """Checks arguments, and makes a call of them; `in_heads` for arrays `(..., t, heads, d)`."""
-    query, key, value, shape = as_vectors(query, key, value, in_heads)
+    query, key, value = as_floats("query", query), as_floats("key", key), as_floats("value", value)
+    shape = (weights_shape_in_heads if in_heads else weights_shape)(query, key, value)
     visible = make_visibility(shape, shape[-3:-2] if in_heads else (), **limits)
-    if not isinstance(dropout_rate, float) or dropout_rate:
-        check_dropout(dropout_rate, dropout_rng)
+    check_dropout(dropout_rate, dropout_rng)
     options = score, normalizer, float(dropout_rate), dropout_rng, chunk_size, need_weights, across
     call = Call(query, key, value, visible, *options, name=name)
     return heads_first(call) if in_heads else call
@@ -520,7 +495,7 @@ def log_sum_exp(
     bias: PerPair | None = None,
     chunk_size: int | None = None,
 ) -> Float[Array, "... q"]:
-    """The logarithm of the sum in softmax, `l_q = log sum_k exp(e_qk)` over the visible keys.
+    """Computes the logarithm of the sum in softmax, `l_q = log sum_k exp(e_qk)` over visible keys.
 
     It combines attention to parts of the keys: the context is the sum of the parts' contexts,
     weighted by the softmax of their `l`.
@@ -549,24 +524,7 @@ def log_sum_exp(
     return jnp.where(has_key, largest + jnp.log(jnp.where(has_key, total, 1)), -jnp.inf)
 
 
-def _check_across(across: object) -> None:
-    """Raises a TypeError for another object than an `Across`, and for a ring that is no choice."""
-    if not isinstance(across, Across):
-        raise TypeError(f"expected across=Across(mesh, axis), got {across!r}")
-    if across.mesh is not None and not isinstance(across.mesh, Mesh | AbstractMesh):
-        expected = "mesh of Across to be a jax.sharding.Mesh or None"
-        raise TypeError(f"expected {expected}, got {described(across.mesh)}")
-    if across.ring is not None and not isinstance(across.ring, bool):
-        raise TypeError(f"expected ring to be True, False or None, got {across.ring!r}")
-
-
-def _check_result(what: str, array: object, shape: tuple[int, ...], *arguments: Array) -> None:
-    """Raises for the result of a score or normaliser that is not an array of this shape."""
-    got = getattr(array, "shape", None)
-    if got == shape:
-        return
-    inputs = " and ".join(str(argument.shape) for argument in arguments)
-    message = f"expected {what} of shape {shape} for arguments {inputs}, got "
-    if got is None:
-        raise TypeError(message + repr(array))
-    raise ValueError(message + str(got))
+def _check_result(what: str, array: Array, shape: tuple[int, ...]) -> None:
+    """Raises a ValueError for the result of a score or normaliser of another shape."""
+    if jnp.shape(array) != shape:
+        raise ValueError(f"expected {what} of shape {shape}, got {jnp.shape(array)}")

@@ -11,7 +11,7 @@ import functools
 import math
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -25,13 +25,12 @@ from flax_attn.attention.checks import (
     Normalizer,
     PerPair,
     Score,
-    check_flag,
-    check_function,
-    check_normalizer,
-    check_takes_two,
+    as_mask,
+    as_number,
 )
 from flax_attn.attention.normalizers import is_softmax, masked_softmax, needs_all_queries
 from flax_attn.attention.visibility import Visibility
+from flax_attn.types import UserInput
 
 if TYPE_CHECKING:
     from flax_attn.attention.core import Call
@@ -86,9 +85,7 @@ class Lens:
             `(..., q, heads, e)`, before the projection `out`. Attention without heads has none.
 
     Raises:
-        TypeError: a temperature that is no number, a mask that is not boolean, a normaliser, mask
-            or change that is no function of such arguments, or `keep_scores` that is not True or
-            False. Within the lens: a change that returns no array of numbers.
+        TypeError: a temperature that is no number, or a mask that is not boolean.
         ValueError: a temperature that is not above 0 and finite. Within the lens: a mask that does
             not broadcast to the weights, or beside a sliding cache; a normaliser that needs all
             queries where queries come one at a time; another normaliser than softmax on a ring or
@@ -106,18 +103,10 @@ class Lens:
         change_weights: Change | None = None,
         change_contexts: Change | None = None,
     ) -> None:
-        if normalizer is not None:
-            check_normalizer(normalizer)
-        changes = {"change_weights": change_weights, "change_contexts": change_contexts}
-        for name, change in changes.items():
-            if change is not None:
-                check_function(name, change)
-                check_takes_two(f"{name} function (name, array) -> array", change)
-        check_flag("keep_scores", keep_scores)
         self.temperature = None if temperature is None else _as_temperature(temperature)
         self.normalizer = normalizer
-        self.mask = None if mask is None else _as_mask(mask)
-        self.keep_scores = bool(keep_scores)
+        self.mask = _copied(mask)
+        self.keep_scores = keep_scores
         self.change_weights, self.change_contexts = change_weights, change_contexts
         self._key = _Key.of(self)
         self._within = []  # a context for each time that it was entered
@@ -125,13 +114,11 @@ class Lens:
 
     @property
     def scores(self) -> list[Array]:
-        """The scores `(..., q, k)` of each attention in the order of calls, before temperature.
+        """Returns the scores `(..., q, k)` of each attention in order, before temperature.
 
         Bias and soft-cap are in them, masks are not. In a traced function they are traced: enter
         the lens inside it, and return them.
         """
-        if not self.keep_scores:
-            raise ValueError("expected Lens(keep_scores=True) for the scores, which it keeps then")
         return self._scores
 
     def __enter__(self) -> "Lens":
@@ -161,7 +148,7 @@ class _Key:
 
     @classmethod
     def of(cls, lens: Lens) -> "_Key | None":
-        """The key of a lens; None where nothing is set, as without a lens."""
+        """Makes the key of a lens; None where nothing is set, as without a lens."""
         settings = lens.temperature, lens.normalizer, lens.mask
         settings += lens.change_weights, lens.change_contexts
         is_set = lens.keep_scores or any(setting is not None for setting in settings)
@@ -212,9 +199,7 @@ def look_through_at_softmax(call: "Call") -> "Call":
     if lens is None:
         return call
     if lens.normalizer is not None and not is_softmax(lens.normalizer):
-        raise ValueError(
-            f"expected softmax in log_sum_exp, got a lens with the normalizer {lens.normalizer}"
-        )
+        raise ValueError(f"expected softmax in log_sum_exp, got a lens with {lens.normalizer}")
     call = call._replace(visible=call.visible.under_lens(lens.mask))
     return _divided(call, lens.temperature)
 
@@ -261,8 +246,8 @@ def _keep(lens: Lens, scores: Array) -> None:
     """
     if get_opaque_trace_state() != lens._trace:
         raise ValueError(
-            "expected attention right within Lens(keep_scores=True), got a jit, loop or "
-            "derivative between them, which scores cannot leave; enter the lens inside it"
+            "expected Lens(keep_scores=True) to be entered inside jit, loops and derivatives, "
+            "which scores cannot leave"
         )
     lens._scores.append(scores)
 
@@ -275,10 +260,7 @@ def _normalizer(lens: Lens, layers: Normalizer, visible: Visibility) -> Normaliz
     """
     shape = visible.weights_shape
     if lens.normalizer is not None and needs_all_queries(lens.normalizer) and shape[-2] == 1:
-        raise ValueError(
-            f"expected a normalizer that sees one query at a time for weights {shape}, "
-            f"got a lens with {lens.normalizer}, which needs all queries"
-        )
+        raise ValueError(f"expected a normalizer for one query at a time, got {lens.normalizer}")
     return replaced(layers)
 
 
@@ -303,7 +285,7 @@ def _of_divided(lens: Lens, normalizer: Normalizer, visible: Visibility, name: s
 
 
 def _change_of_heads(lens: Lens, call: "Call") -> Callable[[Array], Array] | None:
-    """What the lens does to a context with heads before the length, in groups or not."""
+    """Makes the change of a context with heads before the length, in groups or not."""
     if lens.change_contexts is None or not call.visible.heads:
         return None
     shape, function = call.visible.weights_shape, lens.change_contexts
@@ -321,23 +303,12 @@ def _changed(setting: str, change: Change, name: str, array: Array) -> Array:
     """Calls a function of the lens, and returns its result in the dtype of what it got.
 
     Raises:
-        TypeError: a result that is no array of real numbers.
         ValueError: a result of another shape.
     """
-    result = change(name, array)
-    expected = (
-        f"expected {setting} to return an array of shape {array.shape} for {name or 'attention'}"
-    )
-    shape, dtype = getattr(result, "shape", None), getattr(result, "dtype", None)
-    is_real = dtype is not None and any(
-        jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer)
-    )
-    if shape is None or not is_real:
-        what = type(result).__name__ if shape is None else f"one of {dtype}"
-        raise TypeError(f"{expected}, of floats, got {what}")
-    if shape != array.shape:
-        raise ValueError(f"{expected}, got {shape}")
-    return jnp.asarray(result).astype(array.dtype)
+    result = jnp.asarray(change(name, array))
+    if result.shape != array.shape:
+        raise ValueError(f"expected {array.shape} from {setting} of {name!r}, got {result.shape}")
+    return result.astype(array.dtype)
 
 
 def _divided(call: "Call", temperature: float | Array | None) -> "Call":
@@ -349,40 +320,25 @@ def _divided(call: "Call", temperature: float | Array | None) -> "Call":
     return call._replace(score=score, visible=call.visible.with_bias(divide))
 
 
-def _as_temperature(temperature: Any) -> float | Array:  # Any: what a caller passes
-    """A number above 0, as a Python number unless it is traced."""
-    message = "expected temperature to be a number above 0 and finite, got"
-    if isinstance(temperature, bool) or not hasattr(temperature, "__float__"):
-        raise TypeError(f"{message} {temperature!r}")
-    if jnp.shape(temperature) != ():
-        raise ValueError(f"{message} an array of shape {jnp.shape(temperature)}")
-    dtype = jnp.result_type(temperature)
-    if not (jnp.issubdtype(dtype, jnp.integer) or jnp.issubdtype(dtype, jnp.floating)):
-        raise TypeError(f"{message} one of {dtype}")
-    if isinstance(temperature, jax.core.Tracer):  # pyright: ignore
-        return jnp.asarray(temperature)
-    number = float(temperature)
-    if not 0 < number < math.inf:
-        raise ValueError(f"{message} {number}")
+def _as_temperature(temperature: ArrayLike) -> float | Array:
+    """Returns a number above 0, as a Python number unless it is traced."""
+    number = as_number(temperature)
+    if isinstance(number, float) and not 0 < number < math.inf:
+        raise ValueError(f"expected temperature above 0 and finite, got {number}")
     return number
 
 
-def _as_mask(mask: Any) -> Any:  # Any: what a caller passes; an array, or a function of positions
-    """The mask, checked; in NumPy if it is no array of JAX."""
-    if callable(mask):
-        check_function("mask", mask)
+def _copied(mask: UserInput) -> UserInput:
+    """Copies a mask that is an array of NumPy, as the key does. Raises unless it is boolean."""
+    if mask is None or callable(mask):
         return mask
-    mask = mask if isinstance(mask, jax.Array) else np.array(mask)  # a copy, as the key is
-    if mask.dtype != jnp.bool_:
-        raise TypeError(
-            f"expected a boolean mask, True where a key may be attended, or a function, "
-            f"got {mask.dtype}"
-        )
+    mask = mask if isinstance(mask, jax.Array) else np.array(mask)
+    as_mask(mask)
     return mask
 
 
 def _contents(setting: float | Array | np.ndarray | None) -> object:
-    """A key: equal numbers are equal, and a tracer equals nothing."""
+    """Makes a key: equal numbers are equal, and a tracer equals nothing."""
     if isinstance(setting, jax.core.Tracer):  # pyright: ignore
         return object()
     if isinstance(setting, jax.Array | np.ndarray):
@@ -391,7 +347,7 @@ def _contents(setting: float | Array | np.ndarray | None) -> object:
 
 
 def _reference(function: Callable | None) -> object:
-    """A key: the same function is equal while there is one, and is not kept alive."""
+    """Makes a key: the same function is equal while there is one, and is not kept alive."""
     if function is None:
         return None
     try:
@@ -403,7 +359,7 @@ def _reference(function: Callable | None) -> object:
 
 
 def _quotient(scores: Array, temperature: float | Array | None) -> Array:
-    """The scores divided by the temperature, in float32 or better.
+    """Divides the scores by the temperature, in float32 or better.
 
     What is not finite stays as it is, and does not reach the gradient of the temperature.
     """

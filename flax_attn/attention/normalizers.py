@@ -19,7 +19,6 @@ import contextlib
 import contextvars
 import functools
 import math
-import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,10 +41,6 @@ from flax_attn.attention.checks import (
     as_mask,
     as_number,
     broadcastable,
-    check_function,
-    check_key,
-    check_normalizer,
-    described,
 )
 
 # Sparsemax gives no weight to a score 1 or more below the largest, and entmax-1.5 to one 2 or more
@@ -58,9 +53,8 @@ def across_queries(normalizer: Normalizer) -> Normalizer:
     """Marks a normaliser that must see all queries at once. `attend` then passes it all scores.
 
     A function without the mark may call a marked normaliser. In blocks of queries, the marked
-    normaliser then raises a ValueError. What is no function is a TypeError.
+    normaliser then raises a ValueError.
     """
-    check_function("normalizer", normalizer)
 
     @functools.wraps(normalizer)
     def whole(*args: Any, **kwargs: Any) -> Array:  # Any: a normaliser has options of its own
@@ -75,7 +69,7 @@ def across_queries(normalizer: Normalizer) -> Normalizer:
 
 
 def needs_all_queries(normalizer: Normalizer) -> bool:
-    """Whether `across_queries` marks a normaliser, or the one inside a `functools.partial`."""
+    """Returns whether `across_queries` marks a normaliser, also inside a `functools.partial`."""
     while isinstance(normalizer, functools.partial):
         normalizer = normalizer.func
     return getattr(normalizer, "across_queries", False)
@@ -83,7 +77,7 @@ def needs_all_queries(normalizer: Normalizer) -> bool:
 
 @contextlib.contextmanager
 def in_blocks_of_queries() -> Iterator[None]:
-    """Inside it, normalisers are called with some of the queries only."""
+    """Marks calls of normalisers inside it as those of some queries only."""
     token = _IN_BLOCKS.set(True)
     try:
         yield
@@ -99,7 +93,7 @@ def is_softmax(normalizer: Normalizer) -> bool:
 
 
 def masked_softmax(scores: RowScores, mask: RowMask | None = None) -> RowWeights:
-    """Softmax over the visible keys.
+    """Computes softmax over the visible keys.
 
         w_k = exp(e_k) / sum_j exp(e_j)   for visible k and j, else 0
 
@@ -115,7 +109,7 @@ def masked_softmax(scores: RowScores, mask: RowMask | None = None) -> RowWeights
 
 @jax.custom_jvp
 def _softmax(scores: Array) -> Array:
-    """Softmax with the derivative `dw = w (de - sum w de)`, which needs the weights alone.
+    """Computes softmax. Its derivative `dw = w (de - sum w de)` needs the weights alone.
 
     A score of -inf has weight 0, and a row of nothing else has weights 0. Where a weight is 0,
     `de` does not count, not even a NaN.
@@ -143,7 +137,7 @@ def _softmax_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, 
 
 
 def sparsemax(scores: RowScores, mask: RowMask | None = None) -> RowWeights:
-    """The point of the simplex nearest to the scores; many weights are exactly 0.
+    """Projects the scores onto the simplex, to its nearest point; many weights are exactly 0.
 
         w_k = max(e_k - tau, 0),   sum_k w_k = 1
 
@@ -161,7 +155,7 @@ def sparsemax(scores: RowScores, mask: RowMask | None = None) -> RowWeights:
 
 
 def entmax15(scores: RowScores, mask: RowMask | None = None) -> RowWeights:
-    """The 1.5-entmax, between softmax and sparsemax.
+    """Computes the 1.5-entmax, between softmax and sparsemax.
 
         w_k = max(e_k / 2 - tau, 0)^2,   sum_k w_k = 1
 
@@ -186,7 +180,7 @@ def entmax15(scores: RowScores, mask: RowMask | None = None) -> RowWeights:
 def hard(
     scores: RowScores, mask: RowMask | None = None, *, temperature: ArrayLike = 1.0
 ) -> RowWeights:
-    """All weight on the largest score, the first of equal ones.
+    """Puts all weight on the largest score, the first of equal ones.
 
     The gradient is that of `softmax(e / temperature)` (straight-through). So +inf gives NaN: it is
     the largest score, but that softmax has no gradient there.
@@ -216,7 +210,7 @@ def sampled_hard(
     rng: Key[Array, ""],
     temperature: ArrayLike = 1.0,
 ) -> RowWeights:
-    """All weight on one key, drawn with the probabilities of softmax.
+    """Puts all weight on one key, drawn with the probabilities of softmax.
 
     With `g` from the Gumbel distribution, `argmax_k (e_k + g_k)` is a draw from `softmax(e)`. The
     gradient is that of the Gumbel-softmax, `softmax((e + g) / temperature)` (straight-through).
@@ -226,7 +220,6 @@ def sampled_hard(
     Raises:
         TypeError, ValueError: as `hard` does.
     """
-    check_key("rng", rng)
     scores = _widened(scores)
     *leading, num_queries, num_keys = (1, *scores.shape) if scores.ndim == 1 else scores.shape
     # A draw depends on the positions of its query and key alone, not on the number of either.
@@ -238,17 +231,17 @@ def sampled_hard(
 
 
 def top_k(scores: RowScores, mask: RowMask | None = None, *, k: int) -> RowWeights:
-    """Softmax over the `k` largest visible scores, the first of equal ones.
+    """Computes softmax over the `k` largest visible scores, the first of equal ones.
 
     The others have weight 0 and gradient 0.
 
     Source: Gupta et al. 2021 (arXiv:2106.06899), section 2.
 
     Raises:
-        TypeError: `k` is no integer.
-        ValueError: `k` is below 1.
+        ValueError: `k` below 1.
     """
-    k = _checked_k(k)
+    if k < 1:
+        raise ValueError(f"expected k of 1 or above, got {k}")
     scores, mask = prepared(scores, mask)
     falling = jnp.argsort(jnp.where(mask, scores, -jnp.inf), axis=-1, descending=True)
     is_among = jnp.argsort(falling, axis=-1) < min(k, scores.shape[-1])
@@ -269,14 +262,7 @@ def with_sink(sink: ArrayLike, normalizer: Normalizer = masked_softmax) -> Norma
     Args:
         sink: `s`, which broadcasts to the scores with one key, `(..., q, 1)`.
         normalizer: what the scores and the sink are given to; softmax in the formula.
-
-    Raises:
-        TypeError: a sink that is no array of numbers, or a normaliser that is no function of
-            scores and a mask. In the normaliser, a sink that does not fit the scores is a
-            ValueError.
     """
-    check_normalizer(normalizer)
-    as_array("sink", sink)
 
     def weigh(scores: Array, mask: Array | None = None) -> Array:
         scores = _widened(scores)
@@ -292,7 +278,7 @@ def with_sink(sink: ArrayLike, normalizer: Normalizer = masked_softmax) -> Norma
 
 
 def prepared(scores: Array, mask: Array | None) -> tuple[Array, Array]:
-    """The scores in float32 or better, 0 at hidden keys, and the mask of the visible keys.
+    """Widens scores to float32 or better, 0 at hidden keys. Returns also the mask of visible keys.
 
     The mask has the shape of the scores, and is False where a score is -inf.
     """
@@ -304,69 +290,54 @@ def prepared(scores: Array, mask: Array | None) -> tuple[Array, Array]:
 
 
 def _spread(name: str, array: Array, shape: tuple[int, ...]) -> Array:
-    """The array at a shape. Raises a ValueError with its name where it does not broadcast to it."""
+    """Broadcasts an array to a shape. Raises a ValueError with its name where it does not fit."""
     return jnp.broadcast_to(broadcastable(name, array, shape), shape)
 
 
 def _widened(scores: Array) -> Array:
-    scores = as_array("scores", scores)
-    if not scores.ndim:
-        raise ValueError("expected scores (..., k), got one number")
+    scores = as_array(scores)
     wide = jnp.issubdtype(scores.dtype, jnp.floating) and jnp.finfo(scores.dtype).bits >= 32
     if not wide and jnp.iscomplexobj(scores):  # of which half would be lost
         raise TypeError(f"expected scores of real numbers, got {scores.dtype}")
     return scores if wide else scores.astype(jnp.float32)
 
 
-def _checked_k(k: Any) -> int:  # Any: what a caller passes
-    message = "expected k to be an integer of 1 or above, got"
-    if isinstance(k, bool):
-        raise TypeError(f"{message} {k}")
-    try:
-        number = operator.index(k)
-    except TypeError as error:  # of an array that is traced, too
-        raise TypeError(f"{message} {described(k)}") from error
-    if number < 1:
-        raise ValueError(f"{message} {number}")
-    return number
-
-
-def _checked_temperature(temperature: Any) -> float | Array:  # Any: what a caller passes
-    number = as_number("temperature to be a number above 0", temperature)
+def _checked_temperature(temperature: ArrayLike) -> float | Array:
+    number = as_number(temperature)
     if isinstance(number, float) and not number > 0:
         raise ValueError(f"expected a temperature above 0, got {number}")
     return number
 
 
 def _finite(scores: Array) -> Array:
-    """Whether each row, `(..., 1)`, of `prepared` scores is free of NaN and +inf."""
+    """Finds the rows, `(..., 1)`, of `prepared` scores that are free of NaN and +inf."""
     return jnp.isfinite(scores).all(axis=-1, keepdims=True)
 
 
 def _nan_rows(scores: Array) -> Array:
-    """NaN in the rows that are not `_finite`, else 0, in the value and in the gradient."""
+    """Makes NaN in the rows that are not `_finite`, else 0, in the value and in the gradient."""
     return scores * jnp.where(_finite(scores), 0.0, jnp.nan)
 
 
 def _shifted(scores: Array, mask: Array) -> Array:
-    """The scores less the largest of the row, which is held fixed; hidden keys are at `FLOOR`."""
+    """Subtracts the largest of the row, which is held fixed; hidden keys are at `FLOOR`."""
     largest = jax.lax.stop_gradient(_largest(jnp.where(mask, scores, -jnp.inf)))
     return jnp.where(mask, jnp.maximum(scores - largest, FLOOR), FLOOR)
 
 
 def _ordered(values: Array) -> Array:
-    """The values from the largest to the smallest, held fixed."""
+    """Sorts the values from the largest to the smallest, held fixed."""
     return jax.lax.stop_gradient(jnp.sort(values, axis=-1, descending=True))
 
 
 def _ranks(ordered: Array) -> Array:
-    """1 for the largest, 2 for the next, and so on."""
+    """Numbers the values: 1 for the largest, 2 for the next, and so on."""
     ranks = jnp.arange(1, ordered.shape[-1] + 1, dtype=ordered.dtype)
     return jnp.broadcast_to(ranks, ordered.shape)
 
 
 def _largest(values: Array) -> Array:
-    """The largest value of each row, `(..., 1)`; -inf without keys."""
+    """Returns the largest value of each row, `(..., 1)`; -inf without keys."""
     return jnp.max(values, axis=-1, keepdims=True, initial=-jnp.inf)
 
 
@@ -392,7 +363,7 @@ def _mean(values: Array, support: Array) -> Array:
 
 @across_queries
 def monotonic_expectation(scores: AllScores, mask: AllMask | None = None) -> AllWeights:
-    """The probability that query `i` stops at key `j`; rows sum to at most 1.
+    """Computes the probability that query `i` stops at key `j`; rows sum to at most 1.
 
         a_ij = p_ij s_ij,   s_ij = (1 - p_i,j-1) s_i,j-1 + a_i-1,j
 
@@ -416,7 +387,7 @@ def monotonic_expectation(scores: AllScores, mask: AllMask | None = None) -> All
 
 @across_queries
 def monotonic_hard(scores: AllScores, mask: AllMask | None = None) -> AllWeights:
-    """All weight on the first key with a score above 0, from the predecessor's position on.
+    """Puts all weight on the first key with a score above 0, from the predecessor's position on.
 
     Without such a key the weights are 0. `monotonic_expectation` gives the same where every
     probability is 0 or 1. This is its form for use after training. The gradient is that of the
@@ -436,7 +407,7 @@ def monotonic_hard(scores: AllScores, mask: AllMask | None = None) -> AllWeights
 
 
 def _stop_probabilities(scores: Array, mask: Array) -> Array:
-    """Probabilities of `prepared` scores: 0 at hidden keys, NaN throughout a row with a NaN."""
+    """Computes probabilities: 0 at hidden keys, NaN throughout a row of scores with a NaN."""
     unknown = jnp.isnan(scores).any(axis=-1, keepdims=True)
     return jnp.where(mask, jax.nn.sigmoid(scores), 0) * jnp.where(unknown, jnp.nan, 1.0)
 
@@ -452,8 +423,6 @@ def _over_queries(query: Callable[[Array, Array], Array], stops: Array, mask: Ar
         weights = query(stop, previous)
         return jnp.where(has_key, weights, previous), jnp.where(has_key, weights, 0)
 
-    if stops.ndim < 2:
-        raise ValueError(f"expected scores (..., q, k), got {stops.shape}")
     *leading, _, num_keys = stops.shape
     start = jnp.zeros((*leading, num_keys), stops.dtype).at[..., :1].set(1)
     has_key = mask.any(axis=-1, keepdims=True)
@@ -493,7 +462,7 @@ def positional_bits(
     query_indices: Int[Array, " q"],
     key_indices: Int[Array, " k"],
 ) -> UInt32[Array, "*b q k"]:
-    """32 random bits for each weight.
+    """Draws 32 random bits for each weight.
 
     They are a hash of the random key, the index among the leading axes, and the two indices. They
     do not depend on the number of queries and keys.

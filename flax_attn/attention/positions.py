@@ -20,8 +20,6 @@ from flax_attn.attention.checks import (
     as_floats,
     as_integers,
     as_number,
-    check_length,
-    check_size,
 )
 
 MAX_PERIOD = 10_000.0
@@ -30,7 +28,7 @@ MAX_PERIOD = 10_000.0
 def sinusoidal(
     length: int, features: int, *, max_period: float = MAX_PERIOD, offset: ArrayLike = 0
 ) -> Float[Array, "*b t d"]:
-    """Sines and cosines of falling frequency.
+    """Computes sines and cosines of falling frequency.
 
     Entry `(t, 2i)` is `sin(t / max_period^(2i/d))`, and entry `(t, 2i+1)` is the cosine.
 
@@ -45,11 +43,9 @@ def sinusoidal(
             tokens.
 
     Raises:
-        TypeError: a length or a number of features that is no integer.
-        ValueError: an odd number of features, or a length below 0.
+        ValueError: an odd number of features.
     """
-    check_length("length", length)
-    _check_even("features", features)
+    _check_even(features)
     positions = positions_from(offset, length)
     frequencies = with_rank(_frequencies(features, max_period), positions.ndim + 1)
     angles = positions[..., None].astype(frequencies.dtype) * frequencies
@@ -58,21 +54,15 @@ def sinusoidal(
 
 
 def binary_digits(length: int, num_digits: int | None = None) -> Float[Array, "t n"]:
-    """The binary digits of each position, lowest first: entry `(t, i)` is `floor(t / 2^i) mod 2`.
+    """Computes binary digits of positions, lowest first: entry `(t, i)` is `floor(t / 2^i) mod 2`.
 
     Args:
         length: number of positions.
         num_digits: digits a position; None for the least number that tells all positions apart,
             7 for a length of 100.
-
-    Raises:
-        TypeError: a length or a number of digits that is no integer.
-        ValueError: one below 0.
     """
-    check_length("length", length)
     if num_digits is None:
         num_digits = max(int(length) - 1, 0).bit_length()
-    check_size("num_digits", num_digits, least=0)
     positions = jnp.arange(length)[:, None]
     return ((positions >> jnp.arange(num_digits)[None, :]) & 1).astype(jnp.float32)
 
@@ -108,29 +98,20 @@ def rotary(
             `1 / max_period^(2i/d)`. `scaled_frequencies` returns those of longer texts.
 
     Raises:
-        TypeError: vectors that are not of floats, or a number of features that is no integer.
+        TypeError: vectors that are not of floats.
         ValueError: an odd number of features, more than the vectors have, frequencies of another
-            number than pairs, or positions that do not broadcast to those of the vectors.
+            number than pairs, or positions of more axes than the vectors.
     """
     vectors = as_floats("query or key", vectors)
     width = vectors.shape[-1]
     features = width if features is None else features
-    _check_even("features", features)
-    if features > width:
-        raise ValueError(
-            f"expected at most the {width} features of {vectors.shape}, got {features}"
-        )
+    _check_even(features, width)
     if positions is None:
         positions = jnp.arange(vectors.shape[-2])
-    positions, shape = as_array("positions", positions), vectors.shape[:-1]
-    sizes = zip(positions.shape[::-1], shape[::-1])
-    if positions.ndim > len(shape) or any(size not in (1, full) for size, full in sizes):
-        raise ValueError(f"expected positions that broadcast to {shape}, got {positions.shape}")
+    positions, shape = as_array(positions), vectors.shape[:-1]
     positions = with_rank(positions, len(shape))
-    if frequencies is None:
-        angular = _frequencies(features, max_period)
-    else:
-        angular = as_array("frequencies", frequencies)
+    own = _frequencies(features, max_period) if frequencies is None else frequencies
+    angular = as_array(own)
     if angular.shape != (features // 2,):
         raise ValueError(f"expected {features // 2} frequencies, got an array of {angular.shape}")
     angular = with_rank(angular, vectors.ndim)
@@ -152,7 +133,7 @@ def rotary_in_heads(
     max_period: float = MAX_PERIOD,
     frequencies: Sequence[float] | None = None,
 ) -> Float[Array, "*b t h d"]:
-    """`rotary` for vectors `(..., t, heads, d)`, from position `offset` on.
+    """Turns vectors `(..., t, heads, d)` as `rotary` does, from position `offset` on.
 
     The offset is one for all, or `(...)` with one for each batch row.
     """
@@ -173,7 +154,7 @@ def scaled_frequencies(
     slow: float = 1.0,
     fast: float = 4.0,
 ) -> tuple[float, ...]:
-    """The frequencies of `rotary` for texts that are `factor` times as long as those of training.
+    """Computes frequencies of `rotary` for texts `factor` times as long as those of training.
 
         w_i = 1 / max_period^(2i/d)
         linear:   w_i / factor
@@ -197,38 +178,31 @@ def scaled_frequencies(
         Numbers `(pairs,)`, the angle of each pair at position 1 in radians.
 
     Raises:
-        TypeError: what is no number, or no integer for a number of features or positions.
-        ValueError: an odd number of features, a factor or period that is not above 0, a
-            `trained_length` below 1, or `slow` that is not below `fast`.
+        ValueError: an odd number of features, a factor or period that is not above 0, or `slow`
+            that is not below `fast`.
     """
-    _check_even("features", features)
-    times = as_number("factor to be a number above 0", factor)
-    if not times > 0:
-        raise ValueError(f"expected a factor above 0, got {factor}")
+    _check_even(features)
+    times, low, high = as_number(factor), as_number(slow), as_number(fast)
+    if not (times > 0 and low < high):
+        raise ValueError(
+            f"expected a factor above 0 and slow below fast, got {factor}, {slow} and {fast}"
+        )
     plain = _as_period(max_period) ** (-np.arange(0, features, 2) / features)
-    low, high = as_number("slow to be a number", slow), as_number("fast to be a number", fast)
-    if not low < high:
-        raise ValueError(f"expected slow below fast, got {slow} and {fast}")
     share = 0.0
     if trained_length is not None:
-        check_size("trained_length", trained_length)
         turns = trained_length * plain / (2 * math.pi)
         share = np.clip((turns - low) / (high - low), 0, 1)
     return tuple((plain * (share + (1 - share) / times)).tolist())
 
 
 def alibi(num_heads: int) -> Callable[[Array, Array], Array]:
-    """The bias `-m_h |q - k|` of each head, as a function of positions to `(H, q, k)`.
+    """Makes the bias `-m_h |q - k|` of each head, a function of positions to `(H, q, k)`.
 
     The slopes are `m_h = 2^(-8h/H)` for `h` from 1 to `H`. For a number of heads that is no power
     of 2 they are those of the power below it, with slopes of the power above it in between.
 
     Source: Press, Smith & Lewis 2022 (arXiv:2108.12409), section 3.
-
-    Raises:
-        TypeError, ValueError: a number of heads that is not an integer of 1 or above.
     """
-    check_size("num_heads", num_heads)
     below = 2 ** (int(num_heads).bit_length() - 1)
     slopes = [2 ** (-8 * h / below) for h in range(1, below + 1)]
     slopes += [2 ** (-4 * h / below) for h in range(1, 2 * (num_heads - below), 2)]
@@ -243,7 +217,7 @@ def alibi(num_heads: int) -> Callable[[Array, Array], Array]:
 
 
 def positions_from(offset: ArrayLike, length: int) -> Int[Array, "*b t"]:
-    """The `length` positions from `offset` on, one offset for all or `(...)`."""
+    """Returns the `length` positions from `offset` on, one offset for all or `(...)`."""
     offset = as_integers("offset", offset)
     return offset[..., None] + with_rank(jnp.arange(length), offset.ndim + 1)
 
@@ -255,13 +229,12 @@ def _frequencies(features: int, max_period: float) -> Float[Array, " d_half"]:
 
 
 def _as_period(max_period: float) -> float | Array:
-    number = as_number("max_period to be a number", max_period)
+    number = as_number(max_period)
     if isinstance(number, float) and not 0 < number < math.inf:
         raise ValueError(f"expected max_period above 0 and finite, got {number}")
     return number
 
 
-def _check_even(name: str, number: int) -> None:
-    check_size(name, number, least=0)
-    if number % 2:
-        raise ValueError(f"expected an even number of {name}, got {number}")
+def _check_even(features: int, most: int | None = None) -> None:
+    if features % 2 or (most is not None and features > most):
+        raise ValueError(f"expected an even number of features up to {most}, got {features}")

@@ -1,4 +1,4 @@
-"""Scores: how well each query matches each key. Pure functions `(query, key) -> (..., q, k)`.
+"""PairScores: how well each query matches each key. Pure functions `(query, key) -> (..., q, k)`.
 
 A score with parameters takes them as keyword arguments. Bind them before you pass it to `attend`:
 
@@ -22,24 +22,23 @@ from flax_attn.attention.arrays import add, as_dtype_of, multiply, wide, with_ra
 from flax_attn.attention.checks import (
     Keys,
     KeysOfOtherWidth,
+    PairScores,
     Queries,
-    Scores,
     as_floats,
     as_scale,
     as_softcap,
     check_same_width,
-    described,
 )
 
 
-def dot(query: Queries, key: Keys) -> Scores:
-    """Dot product, `e_qk = q · k` (Luong et al. 2015, arXiv:1508.04025, eq. 8, `dot`).
+def dot(query: Queries, key: Keys) -> PairScores:
+    """Computes the dot product, `e_qk = q · k` (Luong et al. 2015, arXiv:1508.04025, eq. 8, `dot`).
 
     Products in half precision are summed in float32, so no sum overflows.
 
     Raises:
         TypeError: a query or key that is no array of floats.
-        ValueError: a query and a key of different widths, or one without an axis of positions.
+        ValueError: a query and a key of different widths.
     """
     return _products(*_as_vectors(query, key))
 
@@ -50,8 +49,8 @@ def scaled_dot(
     *,
     scale: ArrayLike | None = None,
     softcap: ArrayLike | None = None,
-) -> Scores:
-    """Scaled dot product, `e_qk = q · k / sqrt(d)`.
+) -> PairScores:
+    """Computes the scaled dot product, `e_qk = q · k / sqrt(d)`.
 
     With other numbers it is `scale q · k`, or `softcap tanh(scale q · k / softcap)`. Bound by
     `functools.partial(scaled_dot, softcap=50.0)`, it takes every fast path of the plain one.
@@ -64,7 +63,7 @@ def scaled_dot(
         softcap: a number above 0, which no score reaches; None for no limit.
 
     Raises:
-        TypeError, ValueError: a scale or soft-cap that is no number, or one that is not above 0.
+        TypeError, ValueError: a scale or soft-cap that is no number; a soft-cap not above 0.
     """
     return dot_product(scale, softcap)(*_as_vectors(query, key))
 
@@ -88,7 +87,7 @@ class DotProduct(NamedTuple):
         return self.of_products(_products(query, key), query.shape[-1])
 
     def of_products(self, products: Array, width: int) -> Array:
-        """The scores, from the dot products of vectors of that width."""
+        """Computes the scores, from the dot products of vectors of that width."""
         scale = max(width, 1) ** -0.5 if self.scale is None else self.scale
         return self._capped(products * as_dtype_of(products, scale))
 
@@ -100,7 +99,7 @@ class DotProduct(NamedTuple):
 
 
 def as_dot_product(score: Callable[..., Array]) -> DotProduct | None:
-    """The score as a `DotProduct`; None for one that is none."""
+    """Returns the score as a `DotProduct`; None for one that is none."""
     if score is scaled_dot:
         return DotProduct()
     if isinstance(score, functools.partial) and score.func is scaled_dot and not score.args:
@@ -108,8 +107,8 @@ def as_dot_product(score: Callable[..., Array]) -> DotProduct | None:
     return score if isinstance(score, DotProduct) else None
 
 
-def cosine(query: Queries, key: Keys) -> Scores:
-    """Cosine of the angle, `e_qk = q · k / (|q| |k|)`. It is 0 for a vector of zeros.
+def cosine(query: Queries, key: Keys) -> PairScores:
+    """Computes the cosine, `e_qk = q · k / (|q| |k|)`. It is 0 for a vector of zeros.
 
     Source: Graves et al. 2014 (arXiv:1410.5401), eq. 6.
 
@@ -127,8 +126,8 @@ def bilinear(
     kernel: Float[Array, "d e"],
     bias: Float[Array, ""] | None = None,
     activation: Callable[[Array], Array] | None = None,
-) -> Scores:
-    """Bilinear form, `e_qk = f(q W k + b)`.
+) -> PairScores:
+    """Computes the bilinear form, `e_qk = f(q W k + b)`.
 
     Source: Luong et al. 2015 (arXiv:1508.04025), eq. 8, `general`. Theirs has no `f` and no `b`.
 
@@ -155,8 +154,8 @@ def additive(
     query_kernel: Float[Array, "d h"],
     key_kernel: Float[Array, "e h"] | None,
     vector: Float[Array, " h"],
-) -> Scores:
-    """Additive score, `e_qk = v · tanh(q W + k U)`.
+) -> PairScores:
+    """Computes the additive score, `e_qk = v · tanh(q W + k U)`.
 
     The sum is computed for every pair, `(..., q, k, h)`. For long sequences pass `chunk_size` to
     `attend`.
@@ -170,19 +169,13 @@ def additive(
         vector: `v`, `(h,)`.
 
     Raises:
-        ValueError: a kernel or vector of another shape, or projected keys of another width than
-            `v`.
+        ValueError: a kernel or vector of another shape.
     """
-    if jnp.ndim(vector) != 1:
-        raise ValueError(f"expected a vector (h,), got {described(vector)}")
-    _check("query_kernel", query_kernel, (query.shape[-1], vector.shape[0]), query, key)
+    _check("query_kernel", query_kernel, (query.shape[-1], *vector.shape), query, key)
     if key_kernel is not None:
-        _check("key_kernel", key_kernel, (key.shape[-1], vector.shape[0]), query, key)
+        _check("key_kernel", key_kernel, (key.shape[-1], *vector.shape), query, key)
         key = project_wide(key, key_kernel)
-    elif key.shape[-1] != vector.shape[0]:
-        raise ValueError(
-            f"expected projected keys as wide as the vector {vector.shape}, got {key.shape}"
-        )
+    _check("vector", vector, key.shape[-1:], query, key)
     return _hidden_scores(project_wide(query, query_kernel), key, vector)
 
 
@@ -192,8 +185,8 @@ def concat(
     *,
     kernel: Float[Array, "d_plus_e h"],
     vector: Float[Array, " h"],
-) -> Scores:
-    """Score of the concatenated pair, `e_qk = v · tanh([q; k] W)`.
+) -> PairScores:
+    """Computes the score of the concatenated pair, `e_qk = v · tanh([q; k] W)`.
 
     The upper rows of the kernel multiply the query, the lower rows the key. So this is `additive`,
     and no pair is concatenated.
@@ -208,11 +201,7 @@ def concat(
         ValueError: a kernel of another shape.
     """
     width = query.shape[-1]
-    if kernel.shape[0] != width + key.shape[-1]:
-        raise ValueError(
-            f"expected a kernel of {width} + {key.shape[-1]} rows for query {query.shape} "
-            f"and key {key.shape}, got {kernel.shape}"
-        )
+    _check("kernel", kernel, (width + key.shape[-1], *vector.shape), query, key)
     return additive(
         query, key, query_kernel=kernel[:width], key_kernel=kernel[width:], vector=vector
     )
@@ -225,8 +214,8 @@ def trilinear(
     query_vector: Float[Array, " d"],
     key_vector: Float[Array, " d"],
     product_vector: Float[Array, " d"],
-) -> Scores:
-    """Trilinear form, `e_qk = w · [q; k; q * k]`.
+) -> PairScores:
+    """Computes the trilinear form, `e_qk = w · [q; k; q * k]`.
 
     Source: Seo et al. 2017 (arXiv:1611.01603), eq. 1.
 
@@ -236,11 +225,8 @@ def trilinear(
     Raises:
         ValueError: a vector of another width.
     """
-    for name, vector in (
-        ("query_vector", query_vector),
-        ("key_vector", key_vector),
-        ("product_vector", product_vector),
-    ):
+    vectors = {"query_vector": query_vector, "key_vector": key_vector}
+    for name, vector in (vectors | {"product_vector": product_vector}).items():
         _check(name, vector, query.shape[-1:], query, key)
     dtype = wide(query.dtype)
     query_scores = jnp.einsum("...qd,d->...q", query, query_vector, preferred_element_type=dtype)
@@ -252,8 +238,8 @@ def trilinear(
     )
 
 
-def location(query: Queries, *, kernel: Float[Array, "d k"]) -> Scores:
-    """Score of the key's position, `e_qk = (q W)_k`.
+def location(query: Queries, *, kernel: Float[Array, "d k"]) -> PairScores:
+    """Computes the score of the key's position, `e_qk = (q W)_k`.
 
     It does not depend on the key itself. So it is passed as a bias:
 
@@ -263,37 +249,25 @@ def location(query: Queries, *, kernel: Float[Array, "d k"]) -> Scores:
 
     Args:
         kernel: `W`, `(d, k)`, with one column for each key.
-
-    Raises:
-        ValueError: a kernel of another number of rows.
     """
-    if kernel.shape[:-1] != query.shape[-1:]:
-        rows = query.shape[-1]
-        raise ValueError(
-            f"expected a kernel of {rows} rows for query {query.shape}, got {kernel.shape}"
-        )
     return project_wide(query, kernel)
 
 
-def no_score(query: Queries, key: KeysOfOtherWidth) -> Scores:
-    """Zero for every pair: only the bias and the mask decide."""
+def no_score(query: Queries, key: KeysOfOtherWidth) -> PairScores:
+    """Returns zero for every pair: only the bias and the mask decide."""
     leading = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2])
     return jnp.zeros((*leading, query.shape[-2], key.shape[-2]), wide(query.dtype))
 
 
 def _as_vectors(query: ArrayLike, key: ArrayLike) -> tuple[Array, Array]:
-    """Queries and keys as arrays of floats, of one width."""
+    """Converts queries and keys to arrays of floats, of one width."""
     query, key = as_floats("query", query), as_floats("key", key)
-    if query.ndim < 2 or key.ndim < 2:
-        raise ValueError(
-            f"expected query (..., q, d) and key (..., k, d), got {query.shape} and {key.shape}"
-        )
     check_same_width(query, key)
     return query, key
 
 
 def _products(query: Array, key: Array) -> Array:
-    """The dot products, summed in float32 or better."""
+    """Computes the dot products, summed in float32 or better."""
     dtype = wide(query.dtype, key.dtype)
     return jnp.einsum("...qd,...kd->...qk", query, key, preferred_element_type=dtype)
 
@@ -307,14 +281,14 @@ def _check(name: str, parameter: Array, shape: tuple[int, ...], query: Array, ke
 
 
 def _hidden_scores(query: Array, key: Array, vector: Array) -> Array:
-    """`v · tanh(q + k)` for queries `(..., q, h)` and keys `(..., k, h)`."""
+    """Computes `v · tanh(q + k)` for queries `(..., q, h)` and keys `(..., k, h)`."""
     hidden = jnp.tanh(add(query[..., :, None, :], key[..., None, :, :]))  # (..., q, k, h)
     dtype = wide(hidden.dtype)
     return jnp.einsum("...qkh,h->...qk", hidden, vector, preferred_element_type=dtype)
 
 
 def _unit(vectors: Array) -> Array:
-    """The vectors scaled to length 1, in float32 or better.
+    """Scales vectors to length 1, in float32 or better.
 
     A vector of zeros stays zeros, and its gradient is finite.
     """
@@ -344,7 +318,7 @@ def project(
 
 
 def project_wide(inputs: Float[Array, "*b d"], kernel: Float[Array, "d e"]) -> Float[Array, "*b e"]:
-    """`project` with sums in float32 or better, so that half precision does not overflow.
+    """Projects with sums in float32 or better, so that half precision does not overflow.
 
     The result keeps the dtype of the sums.
     """

@@ -24,7 +24,6 @@ from jaxtyping import Array, Bool, Int
 
 from flax_attn.attention.arrays import aligned, split, take, with_rank
 from flax_attn.attention.checks import (
-    FARTHEST,
     PerPair,
     Window,
     as_floats,
@@ -34,12 +33,11 @@ from flax_attn.attention.checks import (
     as_window,
     broadcastable,
     broadcasts,
-    check_takes_positions,
 )
 from flax_attn.attention.masks import both
 from flax_attn.types import Options, Tree
 
-Seen = Bool[Array | np.ndarray, "..."]
+Reached = Bool[Array | np.ndarray, "..."]
 
 MOST_PAIRS = 2**22  # of a row and head that are looked at at once
 
@@ -122,45 +120,45 @@ class Visibility:
 
     @functools.cached_property
     def limits(self) -> frozenset[str]:
-        """The names of the limits that are set."""
+        """Returns the names of the limits that are set."""
         others = {"shape", "heads", "is_packed", "query_offset"}
         names = {field.name for field in dataclasses.fields(self)} - others
         return frozenset(name for name in names if getattr(self, name) is not None)
 
     @property
     def all_visible(self) -> bool:
-        """Whether every query sees every key, without a bias."""
+        """Returns whether every query sees every key, without a bias."""
         return not self.limits
 
     @property
     def hides_single_pairs(self) -> bool:
-        """Whether each pair must be looked at: for a mask, a bias or segments."""
+        """Returns whether each pair must be looked at: for a mask, a bias or segments."""
         return bool(self.limits & {"mask", "lens_mask", "bias", "query_segments"})
 
     @property
     def window_size(self) -> int | None:
-        """The number of keys in a window; None without a bound on both sides."""
+        """Returns the number of keys in a window; None without a bound on both sides."""
         is_bounded = {"left", "right"} <= self.limits and "prefix_lengths" not in self.limits
         return self.left + self.right + 1 if is_bounded else None  # pyright: ignore
 
     @property
     def is_symbolic(self) -> bool:
-        """Whether some size is not known, as in a program that is exported for any size."""
+        """Returns whether some size is not known, as in a program that is exported for any size."""
         return any(map(jax.export.is_symbolic_dim, self.shape))
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """The batch axes of the weights."""
+        """Returns the batch axes of the weights."""
         return self.shape[: -2 - len(self.heads)]
 
     @property
     def weights_shape(self) -> tuple[int, ...]:
-        """The shape of the weights with one head axis where there are two: `(..., heads, q, k)`."""
+        """Returns the shape of the weights with one head axis of two: `(..., heads, q, k)`."""
         heads = (math.prod(self.heads),) if self.heads else ()
         return (*self.rows, *heads, *self.shape[-2:])
 
     def all_indices(self) -> Indices:
-        """The indices of all queries and keys in their order."""
+        """Returns the indices of all queries and keys in their order."""
         num_queries, num_keys = self.shape[-2:]
         bias = self.bias if isinstance(self.bias, jax.Array) else None
         return Indices(jnp.arange(num_queries), jnp.arange(num_keys), bias)
@@ -202,7 +200,7 @@ class Visibility:
         return Visibility(**fields)
 
     def block(self, indices: Indices | None = None) -> tuple[Array | None, Array | None]:
-        """The mask and the bias of some queries and keys, or of all.
+        """Computes the mask and the bias of some queries and keys, or of all.
 
         Both have the rank of the weights. The mask is None where all is visible. It hides what a
         bias of `-inf` hides, and the bias is 0 there.
@@ -230,7 +228,7 @@ class Visibility:
     def shown(
         self, query: Array, key: Array, value: Array, indices: Indices | None = None
     ) -> tuple[Array, Array, Array, Array | None, Array | None]:
-        """The arrays without what is not seen, and the mask and bias of their block.
+        """Zeros what is not seen. Returns the arrays, and the mask and bias of their block.
 
         Queries without a visible key, and keys and values that no query sees, are zeros: a NaN
         there must not reach values or gradients.
@@ -247,13 +245,13 @@ class Visibility:
     def without_unreachable(
         self, query: Array, key: Array, value: Array
     ) -> tuple[Array, Array, Array]:
-        """The arrays without what is not seen, by the limits that need no look at each pair."""
+        """Zeros what is not seen, by the limits that need no look at each pair."""
         if self.hides_single_pairs:
             return query, key, value
         return hide_unseen(query, key, value, *self.reachable())
 
     def _masks(self, queries: Array, keys: Array) -> Iterator[Array]:
-        """The mask of each limit that is set, at indices `(q, 1)` and `(1, k)`."""
+        """Yields the mask of each limit that is set, at indices `(q, 1)` and `(1, k)`."""
         for mask in (self.mask, self.lens_mask):
             if callable(mask):
                 yield self._at_positions("mask", mask, queries, keys)
@@ -271,7 +269,7 @@ class Visibility:
     def _near(
         self, first_query: Array, last_query: Array, first_key: Array, last_key: Array
     ) -> Iterator[Array]:
-        """Whether causality, window and prefix let a query of a range see a key of another."""
+        """Yields whether causality, window and prefix let a range of queries see one of keys."""
         start, _ = self.window_of(first_query)
         _, end = self.window_of(last_query)
         near = [] if start is None else [jnp.less_equal(*aligned(start, last_key))]
@@ -286,7 +284,7 @@ class Visibility:
         yield near
 
     def window_of(self, queries: Tree) -> tuple[Tree, Tree]:
-        """The first and the last key that causality and window leave to the queries at indices.
+        """Returns the first and last key that causality and window leave to queries at indices.
 
         None stands for no bound. The numbers may lie outside the keys. The queries are an array of
         JAX or NumPy, or a number.
@@ -298,8 +296,8 @@ class Visibility:
         first = None if self.left is None else positions - self.left
         return first, None if self.right is None else positions + self.right
 
-    def reachable(self, chunk_size: int | None = None) -> tuple[Seen, Seen]:
-        """Which queries `(..., q)` see a key, and which keys `(..., k)` a query sees.
+    def reachable(self, chunk_size: int | None = None) -> tuple[Reached, Reached]:
+        """Finds the queries `(..., q)` that see a key, and the keys `(..., k)` that a query sees.
 
         The axes before are those of the weights, or 1. A mask, a bias and segments are looked at
         pair by pair, for `chunk_size` queries at once. None looks at `MOST_PAIRS` pairs at once.
@@ -328,14 +326,14 @@ class Visibility:
         has_key = jnp.moveaxis(has_key, 0, -2).reshape(*has_key.shape[1:-1], -1)
         return has_key[..., :num_queries], has_query.any(axis=0)
 
-    def reachable_in_any_head(self, chunk_size: int | None = None) -> tuple[Seen, Seen]:
-        """`reachable`, without head axes."""
+    def reachable_in_any_head(self, chunk_size: int | None = None) -> tuple[Reached, Reached]:
+        """Reduces `reachable` over the head axes."""
         axes = tuple(range(-1 - len(self.heads), -1))
         has_key, has_query = self.reachable(chunk_size)
         return has_key.any(axis=axes), has_query.any(axis=axes)  # pyright: ignore
 
-    def _reachable_in_window(self) -> tuple[Seen, Seen]:
-        """`reachable` by causality, window, prefix and lengths alone, without a look at each pair.
+    def _reachable_in_window(self) -> tuple[Reached, Reached]:
+        """Computes `reachable` by causality, window, prefix and lengths, without all pairs.
 
         The windows of neighbouring queries touch. So all queries together see one stretch of keys.
         """
@@ -364,7 +362,7 @@ class Visibility:
         return has_key[..., 0], has_query[..., 0, :]
 
     def visible_blocks(self, rows: Array, columns: Array) -> Bool[Array, "i j"]:
-        """Which blocks of keys the queries of a block may see, in any batch row and head.
+        """Finds the blocks of keys that the queries of a block may see, in any batch row and head.
 
         A block counts as visible unless it is known to be hidden. A bias and the mask of a lens
         are not looked at. Of segments, only the least and the largest id of a block are compared.
@@ -407,7 +405,7 @@ class Visibility:
     def _at_positions(
         self, name: str, function: Callable[..., Array], queries: Array, keys: Array
     ) -> Array:
-        """The checked result of a mask or bias function, with the head axes of the weights.
+        """Calls a mask or bias function, and gives its result the head axes of the weights.
 
         With an offset for each batch row the function gets query positions `(..., q, 1)`. A result
         without a head axis then gets one.
@@ -418,11 +416,9 @@ class Visibility:
         else:
             offset = offset.reshape(*self.rows, 1, 1)
             term = function(jnp.add(*aligned(queries, offset)), keys)
-            has_heads = term is not None and jax.eval_shape(function, queries, keys).ndim > 2
+            has_heads = jax.eval_shape(function, queries, keys).ndim > 2
             if self.heads and not has_heads and jnp.ndim(term) >= offset.ndim:
                 term = term[..., None, :, :]
-        if term is None:
-            raise TypeError(f"expected the {name} function to return an array, got None")
         heads = (math.prod(self.heads),) if self.heads else ()
         term = as_mask(term) if name == "mask" else as_floats(name, term)
         term = broadcastable(name, term, (*self.rows, *heads, *shape))
@@ -458,8 +454,6 @@ def make_visibility(
     fields["left"], fields["right"] = as_window(window, causal)
     if not isinstance(query_offset, int) or isinstance(query_offset, bool):
         query_offset = _per_row(made, "query_offset", as_integers("query_offset", query_offset))
-    elif abs(query_offset) > FARTHEST:
-        raise ValueError(f"expected query_offset of at most {FARTHEST:,}, got {query_offset:,}")
     lengths = {"query_lengths": query_lengths, "key_lengths": key_lengths}
     lengths |= {"prefix_lengths": prefix_lengths}
     for name, array in lengths.items():
@@ -477,7 +471,7 @@ def make_visibility(
 
 
 def hide(array: Array, real: Array | np.ndarray) -> Array:
-    """The vectors `(..., t, d)` with zeros where `real` `(..., t)` is False.
+    """Zeros the vectors `(..., t, d)` where `real` `(..., t)` is False.
 
     A product with 0 would keep a NaN, in values and in gradients; a selection does not.
     """
@@ -487,21 +481,20 @@ def hide(array: Array, real: Array | np.ndarray) -> Array:
 
 
 def hide_unseen(
-    query: Array, key: Array, value: Array, has_key: Seen, has_query: Seen
+    query: Array, key: Array, value: Array, has_key: Reached, has_query: Reached
 ) -> tuple[Array, Array, Array]:
     """Zeros queries without a key, and keys and values without a query."""
     return hide(query, has_key), hide(key, has_query), hide(value, has_query)
 
 
 def _per_pair(visible: Visibility, name: str, term: PerPair | None) -> Tree:
-    """A mask or bias with the rank of the weights, or a function of positions.
+    """Gives a mask or bias the rank of the weights; a function of positions stays.
 
     Of `(n, q, k)` beside batch rows nobody knows whether `n` are rows or heads.
     """
     if term is None:
         return None
     if callable(term):
-        check_takes_positions(name, term)
         return term
     array = as_mask(term) if name == "mask" else as_floats("bias", term)
     if visible.heads and array.ndim == 3 < len(visible.shape) and array.shape[0] > 1:
@@ -513,30 +506,26 @@ def _per_pair(visible: Visibility, name: str, term: PerPair | None) -> Tree:
 
 
 def _per_row(visible: Visibility, name: str, array: Array) -> Array:
-    """Integers `()`, or `(...)` with one a batch row, which get the rank of the weights."""
+    """Gives integers `(...)`, one a batch row, the rank of the weights; those of `()` stay."""
     if not array.ndim:
         return array
     if not broadcasts(array.shape, visible.rows):
-        raise ValueError(
-            f"expected {name} of shape {visible.rows}, one a row of the batch, got {array.shape}"
-        )
+        raise ValueError(f"expected {name} of shape {visible.rows}, got {array.shape}")
     ones = (1,) * (len(visible.heads) + 2)
     return jnp.broadcast_to(array.reshape(*array.shape, *ones), (*visible.rows, *ones))
 
 
 def _per_token(visible: Visibility, name: str, ids: ArrayLike, length: int) -> Array:
-    """Integers `(..., t)`, one for each token, with the rank of the weights less one."""
+    """Gives integers `(..., t)`, one for each token, the rank of the weights less one."""
     rows, ids = visible.rows, as_integers(name, ids)
     is_of_rows = ids.ndim == 1 or broadcasts(ids.shape[:-1], rows)
     if ids.shape[-1:] != (length,) or not is_of_rows:
-        raise ValueError(
-            f"expected {name} of shape {(*rows, length)}, one a token, got {ids.shape}"
-        )
+        raise ValueError(f"expected {name} of shape {(*rows, length)}, got {ids.shape}")
     leading = ids.shape[:-1] or (1,) * len(rows)
     return ids.reshape(*leading, *(1,) * len(visible.heads), length)
 
 
 def _ends(ids: Array, blocks: Array) -> tuple[Array, Array]:
-    """The least and the largest id in each block of indices, for ids `(..., t)`."""
+    """Returns the least and the largest id in each block of indices, for ids `(..., t)`."""
     in_blocks = jnp.take(ids, blocks, axis=-1, mode="clip")
     return in_blocks.min(axis=-1), in_blocks.max(axis=-1)

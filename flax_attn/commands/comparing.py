@@ -1,22 +1,20 @@
 """Several runs side by side."""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 
-from flax_attn import kinds
+from flax_attn import tasks
 from flax_attn.analysis import tables
 from flax_attn.analysis.drawing import Figure, save
 from flax_attn.analysis.losses import loss_curves
 from flax_attn.errors import UsageError
-from flax_attn.files import check_writable, make_folder, missing, remove_empty
-from flax_attn.kinds.user_files import PICTURES
+from flax_attn.files import missing, remove_empty
 from flax_attn.page.report import with_own_names
 from flax_attn.runs.directory import check_no_file_of_run
 from flax_attn.runs.reading import Record
+from flax_attn.tasks.user_files import PICTURES
 
 DRAWN = ("loss", "predictions")  # the names of the figures
 
@@ -29,23 +27,23 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
     Returns the paths of the figures, in the directory `output`.
 
     Raises:
-        UsageError: a run that is not finished or is damaged, or an output directory that cannot be
-            written.
+        OSError: an output directory that cannot be written.
+        UsageError: a run that is not finished or is damaged, or runs of several tasks.
     """
-    runs = kinds.read_runs(paths)
-    tasks = sorted({run.summary["task"] for run in runs})
-    if len(tasks) == 1:  # a regression may be of signals, series or numbers
-        tasks = sorted({run.kind for run in runs})
-    if len(tasks) > 1:
+    runs = tasks.read_runs(paths)
+    names = sorted({run.task for run in runs})
+    if len(names) > 1:
         raise UsageError(
-            f"expected runs of one task, got {' and '.join(tasks)}; compare them apart"
+            f"expected runs of one task, got {' and '.join(names)}; compare them apart"
         )
     runs = with_own_names(runs)
     if output.suffix in PICTURES:
         raise UsageError(f"expected a folder as --output, for several pictures, got {output}")
     for name in DRAWN:
         check_no_file_of_run(output / f"{name}.png", "--output")
-    with in_folder(output) as folder:
+    new = missing(output)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
         tables.print_comparison(runs, console)
         if any(run.files != runs[0].files for run in runs):
             console.print(
@@ -53,47 +51,18 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
                 soft_wrap=True,
             )
         figures = draw(runs, console)
-        return [save(figure, folder / f"{name}.png") for name, figure in figures.items()]
-
-
-@contextlib.contextmanager
-def in_folder(output: Path) -> Iterator[Path]:
-    """Makes a directory for the figures. If nothing comes into it, it is removed again.
-
-    Raises:
-        UsageError: it cannot be made or written.
-    """
-    new = missing(output)
-    try:
-        make_folder(output)
-    except OSError as error:
-        raise UsageError(
-            f"cannot make the directory --output {output} ({error.strerror}); choose another"
-        ) from error
-    try:
-        try:
-            for name in DRAWN:
-                check_writable(output / f"{name}.png")
-        except OSError as error:
-            raise UsageError(
-                f"cannot write to --output {output} ({error.strerror}); choose another directory"
-            ) from error
-        yield output
-    except BaseException:
+        return [save(figure, output / f"{name}.png") for name, figure in figures.items()]
+    finally:
         remove_empty(new)
-        raise
 
 
 def draw(runs: list[Record], console: Console) -> dict[str, Figure]:
-    """The figures of the runs, by name."""
+    """Draws the figures of the runs, by name."""
     drawn = {"loss": loss_curves(runs)}
-    kind = kinds.KINDS[runs[0].kind]
-    if kind.draws_together and all(run.kind == kind.name for run in runs):
-        if all(np.array_equal(run.examples["inputs"], runs[0].examples["inputs"]) for run in runs):
-            drawn |= kind.draw_together(runs)
-        else:
-            console.print(
-                "the runs were tested on different data, so their predictions are not drawn "
-                "together"
-            )
+    if any(run.task != runs[0].task for run in runs):
+        return drawn
+    inputs = [run.examples["inputs"] for run in runs]
+    if all(np.array_equal(one, inputs[0]) for one in inputs):
+        return drawn | tasks.TASKS[runs[0].task].draw_together(runs)
+    console.print("the runs were tested on different data, so their predictions are drawn apart")
     return drawn

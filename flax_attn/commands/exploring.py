@@ -8,26 +8,27 @@ import threading
 import webbrowser
 from pathlib import Path
 
-from flax_attn import kinds, published
+from flax_attn import published, tasks
 from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment import loading
 from flax_attn.experiment.loading import Run
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.server import Explorer, open_explorer
-from flax_attn.kinds.requests import warn
 from flax_attn.page.report import page_of_published, report
 from flax_attn.runs.reading import Record
-
-MOST_RUNS = 2
+from flax_attn.tasks.requests import warn
 
 
 def explore(args: argparse.Namespace) -> None:
     """Serves the page until Ctrl-C, which is raised as KeyboardInterrupt."""
-    if len(args.runs) > MOST_RUNS:
-        raise UsageError(f"expected one run or two, got {len(args.runs)}")
-    if any(published.is_published(path) for path in args.runs):
-        return explore_published(args.runs, args.port, args.open)
-    records = kinds.read_runs(args.runs)
+    are_published = any(published.is_published(path) for path in args.runs)
+    if len(args.runs) > (1 if are_published else 2):
+        raise UsageError(
+            f"expected one run, two runs or one published model, got {len(args.runs)} paths"
+        )
+    if are_published:
+        return explore_published(args.runs[0], args.port, args.open)
+    records = tasks.read_runs(args.runs)
     runs = [loading.of_record(record, warn, allow=tuple(args.allow)) for record in records]
     check_inputs(runs)
     serve(records, runs, args.port, args.open)
@@ -44,13 +45,11 @@ def serve(records: list[Record], runs: list[Run], port: int | None, opens: bool)
         server.serve_forever()
 
 
-def explore_published(paths: list[Path], port: int | None, opens: bool) -> None:
+def explore_published(path: Path, port: int | None, opens: bool) -> None:
     """Serves the page of a published model until Ctrl-C."""
     from flax_attn.explore.published import PublishedAnswers, page_data  # with its families
 
-    if len(paths) > 1:
-        raise UsageError(f"expected one published model, or one run or two, got {len(paths)}")
-    run = loading.load(paths[0], warn)
+    run = loading.load(path, warn)
     answers, shown = PublishedAnswers(run), page_data(run)
     make_page = lambda token: with_token(page_of_published(shown), token)
     with open_explorer(port, make_page, [answers]) as server:
@@ -78,13 +77,13 @@ def check_inputs(runs: list[Run]) -> None:
 
 
 def with_token(page: str, token: str) -> str:
-    """The page with the token that its questions carry, and without a wish for an icon."""
+    """Adds to the page the token that its questions carry, and an empty icon."""
     head = f'<meta name="flax-attn-token" content="{html.escape(token)}">'
     return page.replace("<head>", f'<head>{head}<link rel="icon" href="data:,">', 1)
 
 
 def has_screen() -> bool:
-    """Whether a browser would have a window. In a terminal alone it would take the terminal."""
+    """Returns whether a browser would have a window. Else it would take the terminal."""
     if sys.platform in ("win32", "darwin"):
         return True
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))

@@ -5,7 +5,6 @@ import threading
 from pathlib import Path
 from typing import cast
 
-from flax_attn import kinds
 from flax_attn.commands.exploring import announce, serve, with_token
 from flax_attn.experiment import Config
 from flax_attn.experiment.loading import Run, load_run
@@ -14,6 +13,7 @@ from flax_attn.explore.answers import Answers
 from flax_attn.explore.server import Explorer, check_free, open_explorer
 from flax_attn.page.data import curves, safe
 from flax_attn.page.report import report
+from flax_attn.runs import reading
 from flax_attn.runs.reading import Record
 from flax_attn.runs.results import Row, Summary
 from flax_attn.runs.rows import summarize_values
@@ -52,7 +52,7 @@ class Follower:
         task, model, params, rows = trained
         record = record_of(self.config, self.workdir, trained)
         run = Run(self.workdir, task, model, params, self.config, record.summary, rows)
-        self.answers, self.does = Answers(run), task.does(record)
+        self.answers, self.does = Answers(run), task.summary(record)
 
         def make_page(token: str) -> str:
             return with_token(report([record], mode="follow"), token)
@@ -62,7 +62,7 @@ class Follower:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def state(self) -> JsonObject:
-        """How far the training is: the page asks for it once a second."""
+        """Returns how far the training is. The page asks once a second."""
         score = f"test/{self.answers.task.measured}"
         epoch = self.rows[-1]["epoch"]
         newest = [row[score] for row in self.rows if row["epoch"] == epoch]
@@ -79,7 +79,7 @@ class Follower:
 
     def finish(self) -> None:
         """Serves the page of the finished run, until Ctrl-C, which is raised."""
-        record, run = kinds.read(self.workdir), load_run(self.workdir)
+        record, run = reading.read(self.workdir), load_run(self.workdir)
         if self.server is None:  # the run was finished before
             serve([record], [run], self.port, self.opens)
         else:
@@ -90,14 +90,14 @@ class Follower:
 
 
 def record_of(config: Config, workdir: Path, trained: Trained) -> Record:
-    """What the directory of the run would hold if the training ended here."""
+    """Returns what the directory of the run would hold if the training ended here."""
     task, model, params, rows = trained
     examples = task.examples(model, list(params.values()))
     tests = [name for name in rows[0] if name.startswith("test/")]
     tested = {name: [row[name] for row in rows] for name in tests} | examples.metrics
     summary: JsonObject = {
         "config": config.name,
-        "task": task.problem,
+        "task": task.name,
         "model": config.model["name"],
         "parameters": 0,
         "seeds": list(config.seeds),
@@ -107,7 +107,6 @@ def record_of(config: Config, workdir: Path, trained: Trained) -> Record:
         "steps": 0,
         "train_seconds": 0.0,
         "measured": task.measured,
-        "pictures": task.name,
         "metrics": {name: summarize_values(values) for name, values in tested.items()},
     } | examples.summary
     values = json.loads(json.dumps(config.values | {"derived": derived_of(task)}))

@@ -1,39 +1,31 @@
-"""The command that predicts."""
+"""The commands that predict, and that list the words which mattered."""
 
+import argparse
 from pathlib import Path
 
-from rich.console import Console
-
 from flax_attn import platforms, published
+from flax_attn.analysis.tables import wide_console
 from flax_attn.errors import UsageError
 from flax_attn.experiment import loading
-from flax_attn.fields import check_number
 from flax_attn.files import check_data_folder
-from flax_attn.kinds import ALL
-from flax_attn.kinds.requests import Load, Request, warn
-from flax_attn.kinds.task import Task
+from flax_attn.tasks import terminal
+from flax_attn.tasks.requests import Load, Request, warn
+from flax_attn.tasks.task import Task
 
 
-def predict(request: Request, console: Console) -> list[Path]:
-    """Answers a request. Returns the paths of what was written.
+def predict(args: argparse.Namespace) -> list[Path]:
+    """Predicts what the arguments ask for. Returns the paths of what was written.
 
     Raises:
-        UsageError: no run, an option that is not for its kind of task, inputs that are not of its
-            kind, or a place that cannot be written. Nothing is written then.
+        UsageError: an option that is not for this kind of task, or inputs that are not of it.
+            Nothing is written then.
     """
-    kind, of, load = opened(request)
-    if not kind.takes_beam and (request.beam is not None or request.num_best != 1):
-        raise UsageError(
-            "expected no --beam and no --best, which are for a run on translation alone"
-        )
-    if request.why and not kind.tells_why:
-        raise no_words(of)
-    if not kind.in_terminal:
-        *names, last = [shown.name for shown in ALL if shown.in_terminal]
-        raise UsageError(
-            f"expected a run on {', '.join(names)} or {last}, got one on {of}; from Python, "
-            f"flax_attn.load(run).predict takes arrays"
-        )
+    request = Request.of(args)
+    task, name, load = opened(request)
+    if not task.takes_beam and (request.beam is not None or request.num_best != 1):
+        raise UsageError("expected --beam and --best beside a run on translation alone")
+    if request.why:
+        check_words(task, name)
     if len(request.texts) > 1 and all(len(text.split()) == 1 for text in request.texts):
         warn(f"note: {len(request.texts)} texts of one word; one of several words stands in quotes")
     if (products := platforms.products()) != "float32":
@@ -41,39 +33,32 @@ def predict(request: Request, console: Console) -> list[Path]:
             f"note: float32 is multiplied in {products} on this {platforms.current()}; "
             "JAX_DEFAULT_MATMUL_PRECISION=highest multiplies in float32"
         )
-    return kind.respond(request, load, console)
+    return task.respond(request, load, wide_console())
 
 
-def tell_words(request: Request, console: Console) -> None:
+def print_words(args: argparse.Namespace) -> list[Path]:
     """Prints which words mattered. Errors are those of `predict`."""
-    kind, of, load = opened(request)
-    if not kind.tells_why:
-        raise no_words(of)
-    if request.manual_dir is not None and request.source is not None:
-        raise UsageError("expected --manual_dir or --input, got both; leave one out")
+    request = Request.of(args)
     check_data_folder("--manual_dir", request.manual_dir)
-    for name, number in (("--texts", request.num_texts), ("--words", request.num_words)):
-        check_number(name, number)
-    kind.tell_words(request, load, console)
+    if min(request.num_texts, request.num_words) < 1:
+        raise UsageError("expected --texts and --words to be whole numbers above 0")
+    task, name, load = opened(request)
+    check_words(task, name)
+    terminal.words(request, load, wide_console())
+    return []
 
 
 def opened(request: Request) -> tuple[type[Task], str, Load]:
-    """The kind of a run or a published model, what it is on, and what loads it.
-
-    Raises:
-        UsageError: neither.
-    """
-    load = lambda: loading.load(request.run, warn, allow=request.allow)
+    """Returns the task of a run or a published model, a name for its data, and what loads it."""
+    load = lambda: loading.load(request.run, warn, allow=tuple(request.allow))
     if published.is_published(request.run):
         model = load()
         return type(model.task), request.run.name, lambda: model
-    config, _ = loading.read_values(request.run, request.allow)
-    return config.kind, config.values["data"]["name"], load
+    config, _ = loading.read_values(request.run, tuple(request.allow))
+    return config.task, config.values["data"]["name"], load
 
 
-def no_words(of: str) -> UsageError:
-    """The error for what does not say which words mattered."""
-    return UsageError(
-        f"expected a run on texts in classes, such as text_csv, to say which words mattered, "
-        f"got one on {of}"
-    )
+def check_words(task: type[Task], name: str) -> None:
+    """Raises a UsageError for a task without classes of texts."""
+    if not task.tells_why:
+        raise UsageError(f"expected a run on texts in classes, such as text_csv, got one on {name}")

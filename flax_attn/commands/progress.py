@@ -18,7 +18,7 @@ SHOWN = ("mse", "mae", "loss", "accuracy", "gate")
 
 
 class Shown(NamedTuple):
-    """What shows a training: it takes the rows of an epoch, and on a terminal steps of an epoch."""
+    """Functions that show a training, of the rows of an epoch and on a terminal of its steps."""
 
     on_epoch: "OnEpoch"
     on_steps: "OnSteps | None"
@@ -35,7 +35,7 @@ def shown(num_epochs: int, console: Console) -> Iterator[Shown]:
 
 
 def _bar(num_epochs: int, console: Console, stack: contextlib.ExitStack) -> Shown:
-    """A bar of all epochs with the newest metrics, the steps a second and the time left."""
+    """Shows a bar of all epochs with the newest metrics, the steps a second and the time left."""
     columns = (
         TextColumn("epoch {task.fields[epoch]}/{task.total:.0f}"),
         BarColumn(),
@@ -70,7 +70,7 @@ def _bar(num_epochs: int, console: Console, stack: contextlib.ExitStack) -> Show
 
 
 def _lines(num_epochs: int, console: Console) -> Callable[[list[Row]], None]:
-    """A function that prints a line for the rows of an epoch."""
+    """Returns a function that prints a line for the rows of an epoch."""
     last, width = [time.perf_counter()], len(str(num_epochs))
 
     def show(rows: list[Row]) -> None:
@@ -86,11 +86,11 @@ def _lines(num_epochs: int, console: Console) -> Callable[[list[Row]], None]:
 
 
 def mean_over_seeds(rows: list[Row]) -> Row:
-    """The mean over seeds of every metric `split/metric`, in rows of one epoch."""
+    """Returns the mean over seeds of every metric `split/metric`, in rows of one epoch."""
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0] if "/" in name}
 
 
 def describe(metrics: Row) -> str:
-    """The metrics worth a look while training."""
+    """Formats the metrics worth a look while training."""
     shown = {name: value for name, value in metrics.items() if name.split("/")[-1] in SHOWN}
     return "  ".join(f"{name} {value:.4g}" for name, value in shown.items())

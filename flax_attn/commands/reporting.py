@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from flax_attn import kinds
+from flax_attn import tasks
 from flax_attn.errors import UsageError, escaped
 from flax_attn.page.saving import check_output, write
 
@@ -26,11 +26,12 @@ def report(args: argparse.Namespace) -> list[Path]:
     if args.output != STDOUT:
         check_output(args.output, OUTPUT)
     if any(path.suffix.lower() in ARRAYS for path in args.runs):
-        if not args.model:
-            raise UsageError("expected --no-model beside runs alone, got a file of weights")
-        return written(of_weights(args.runs), args.output)
-    # before jax is there, so that a wrong path is told at once
-    records = kinds.read_runs(args.runs)
+        from flax_attn.page.weights import page_of_file
+
+        if len(args.runs) > 1:
+            raise UsageError(f"expected one file of weights alone, got {len(args.runs)} paths")
+        return written(page_of_file(args.runs[0]), args.output)
+    records = tasks.read_runs(args.runs)  # before jax is imported, which takes seconds
     from flax_attn.page.report import report as page
     from flax_attn.page.report import with_own_names
 
@@ -46,33 +47,14 @@ def report(args: argparse.Namespace) -> list[Path]:
         print(escaped(f"{name}: {note}"), file=sys.stderr)
     paths = written(page(records, models, notes=notes), args.output)
     if models:
-        print("the trained models are in the page (--no-model leaves them out)", file=sys.stderr)
+        print("The page embeds the trained models; use --no-model to omit them.", file=sys.stderr)
     return paths
-
-
-def of_weights(paths: list[Path]) -> str:
-    """The page of a file of attention weights, which stands alone.
-
-    Raises:
-        OSError: no such file.
-        UsageError: further files or runs, or a file that holds no weights.
-    """
-    from flax_attn.page.weights import page_of_file
-
-    path, *others = paths
-    if others:
-        raise UsageError(
-            f"expected one file of weights alone, got {len(paths)} paths, such as "
-            f"{escaped(str(others[0]))}; write a page for each"
-        )
-    return page_of_file(path)
 
 
 def written(text: str, path: Path) -> list[Path]:
     """Writes the page and returns its path, or prints it."""
     if path == STDOUT:
         sys.stdout.buffer.write(text.encode())
-        sys.stdout.flush()
         return []
     write(text, path, OUTPUT)
     return [path]

@@ -57,7 +57,7 @@ class News(NamedTuple):
 def load_ag_news(
     splits: tuple[str, ...], manual_dir: Path | None
 ) -> tuple[dict[str, list[News]], dict[str, str]]:
-    """The news of each split, `train` or `test`, and the sums of the files.
+    """Loads the news of each split, `train` or `test`, and the sums of the files.
 
     Errors are those of `builders.load`.
     """
@@ -69,8 +69,7 @@ def load_ag_news(
 
 
 def read_news(path: Path) -> Iterator[News]:
-    """The rows of a file. Raises a UsageError with the line of a row that is none."""
-    number = 0
+    """Reads the rows of a file. Raises a UsageError with the line of a row that is none."""
     for line, row in read_rows(path):
         if len(row) not in (2, 3) or row[0] not in ("1", "2", "3", "4"):
             raise UsageError(
@@ -78,6 +77,3 @@ def read_news(path: Path) -> Iterator[News]:
                 f"{str(row)[:60]}; mend it"
             )
         yield News(row[1], row[2] if len(row) == 3 else "", int(row[0]) - 1)
-        number += 1
-    if not number:
-        raise UsageError(f"expected rows of news in {path}, got an empty file; get it again")

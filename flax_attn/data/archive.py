@@ -1,12 +1,13 @@
 """A user's own arrays, from a `.npz` file."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
 
-from flax_attn import bounded
 from flax_attn.data.contents import ALL, SPLITS
-from flax_attn.errors import UsageError, one_line, shortened
+from flax_attn.errors import UsageError, shortened
+from flax_attn.files import open_arrays
 
 LONGEST_LIST = 200  # characters of names in an error
 
@@ -14,32 +15,24 @@ Arrays = tuple[np.ndarray, np.ndarray]  # inputs and targets
 
 
 def read(path: Path, inputs: str, targets: str) -> dict[str, Arrays]:
-    """Inputs and targets by split, or under the name `all` where they are yet to be split.
+    """Reads inputs and targets by split, or under the name `all` where they are yet to be split.
 
     With the names `x` and `y` they are the arrays `train_x`, `train_y`, `test_x`, `test_y`, and
     perhaps `valid_x` and `valid_y`; or `x` and `y` alone. Other arrays are left alone.
 
     Raises:
-        UsageError: no such file, another kind of file, or arrays that are missing or misnamed.
+        OSError: no such file.
+        UsageError: another kind of file, or arrays that are missing or misnamed.
     """
-    names: dict[str, tuple[str, str]] = {}
-
-    def choose(known: list[str]) -> list[str]:
-        names.update(_names(path, known, inputs, targets))
-        return [name for pair in names.values() for name in pair]
-
-    try:
-        arrays = bounded.read_npz(path, choose=choose)
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {path} ({error.strerror or one_line(error)}); give a .npz file with the "
-            f"arrays {inputs} and {targets}"
-        ) from error
-    return {split: (arrays[x], arrays[y]) for split, (x, y) in names.items()}
+    with open_arrays(path) as arrays:
+        names = _names(path, list(arrays), inputs, targets)
+        return {split: (arrays[x], arrays[y]) for split, (x, y) in names.items()}
 
 
-def _names(path: Path, known: list[str], inputs: str, targets: str) -> dict[str, tuple[str, str]]:
-    """The names of the two arrays of each split."""
+def _names(
+    path: Path, known: Collection[str], inputs: str, targets: str
+) -> dict[str, tuple[str, str]]:
+    """Returns the names of the two arrays of each split."""
     pairs = {name: (f"{name}_{inputs}", f"{name}_{targets}") for name in SPLITS}
     pairs[ALL] = inputs, targets
     names = {split: pair for split, pair in pairs.items() if set(pair) & set(known)}

@@ -13,11 +13,8 @@ import io
 import logging
 import os
 import socket
-import tempfile
-import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -25,9 +22,8 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download.checksums import UrlInfo
 from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
-from flax_attn import bounded
 from flax_attn.errors import UsageError, one_line
-from flax_attn.files import expanded, make_folder, sha256
+from flax_attn.files import expanded, sha256
 from flax_attn.logs import same_handlers
 
 PATIENCE = 0.8  # seconds in which a public address must answer
@@ -48,7 +44,7 @@ def files(address: str, listing: str) -> dict[str, File]:
 
 
 class Info(tfds.core.DatasetInfo):
-    """What is known of a data set, from its builder alone."""
+    """The facts about a data set, from its builder alone."""
 
     def initialize_from_bucket(self) -> None:
         """Does nothing: no bucket has these data sets, and a folder would be left in $TMPDIR."""
@@ -70,7 +66,7 @@ class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     @tfds.core.utils.classproperty  # pyright: ignore
     @classmethod
     def url_infos(cls) -> dict[str, UrlInfo]:
-        """What tensorflow-datasets checks downloads against."""
+        """Returns what tensorflow-datasets checks downloads against."""
         size = tfds.core.utils.Size  # pyright: ignore
         return {
             file.url: UrlInfo(size(file.size), file.sha256, name)
@@ -114,7 +110,7 @@ class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 def load(
     cls: type[FilesBuilder], splits: tuple[str, ...], manual_dir: Path | None
 ) -> tuple[dict[str, list[dict]], dict[str, str]]:
-    """The rows of each split in the order of the files, and the SHA-256 of every file.
+    """Loads the rows of each split in the order of the files, and the SHA-256 of every file.
 
     Args:
         cls: the builder.
@@ -122,8 +118,7 @@ def load(
         manual_dir: a folder with one folder a data set; None to download.
 
     Raises:
-        UsageError: a file that is missing, with both ways to get it; one that is damaged, with its
-            line.
+        UsageError: a file that is missing, with both ways to get it; one that is damaged.
     """
     wanted = [name for split in splits for name in cls.SPLITS[split]]
     paths = None if manual_dir is None else _find(cls, wanted, manual_dir)
@@ -137,7 +132,6 @@ def load(
     if not folder.exists():
         if paths is None:
             _check_reachable(cls, wanted)
-        _make_data_dir()
         _prepare(cls(paths, digest, data_dir()))
     try:
         builder = cls(paths, digest, data_dir())
@@ -149,21 +143,8 @@ def load(
 
 
 def data_dir() -> Path:
-    """Where prepared data sets are kept: `TFDS_DATA_DIR`, or `~/tensorflow_datasets`."""
+    """Returns where prepared data sets are kept: `TFDS_DATA_DIR`, or `~/tensorflow_datasets`."""
     return expanded(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
-
-
-def _make_data_dir() -> None:
-    """Makes the folder of prepared data sets. Raises a UsageError where it cannot be written."""
-    try:
-        make_folder(data_dir())
-        with tempfile.TemporaryFile(dir=data_dir()):
-            pass
-    except OSError as error:
-        raise UsageError(
-            f"cannot write prepared data sets to {data_dir()} ({error.strerror}); set "
-            f"TFDS_DATA_DIR to another folder"
-        ) from error
 
 
 def _find(cls: type[FilesBuilder], wanted: list[str], manual_dir: Path) -> dict[str, Path]:
@@ -174,7 +155,6 @@ def _find(cls: type[FilesBuilder], wanted: list[str], manual_dir: Path) -> dict[
                 f"no file {folder / name}; put it there ({_address(cls, name)}), or leave out "
                 f"--manual_dir to download it"
             )
-        bounded.open_file(folder / name).close()  # its sum takes long where it is too large
     return {name: folder / name for name in wanted}
 
 
@@ -184,63 +164,44 @@ def _address(cls: type[FilesBuilder], name: str) -> str:
 
 
 def _check_reachable(cls: type[FilesBuilder], wanted: list[str]) -> None:
-    """Asks for a connection briefly: tensorflow-datasets would try for minutes.
+    """Asks for a connection briefly, as tensorflow-datasets would try for minutes.
 
     A proxy answers for itself.
     """
     if urllib.request.getproxies():
         return
     url = _address(cls, wanted[0]).removeprefix("from ")
-    address, answer = urllib.parse.urlparse(url), []
-
-    def connect() -> None:
-        try:
-            port = address.port or {"http": 80, "https": 443}[address.scheme]
-            socket.create_connection((address.hostname, port), timeout=PATIENCE).close()
-            answer.append(None)
-        except OSError as error:
-            answer.append(error)
-
-    # finding the address of a name knows no time-out
-    thread = threading.Thread(target=connect, daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    if not answer or answer[0] is not None:
-        reason = answer[0].strerror or str(answer[0]) if answer else "no answer"
-        raise UsageError(
-            f"cannot download {url} ({reason}); connect to the network, or give the folder with "
-            f"{cls.name}/{wanted[0]} by --manual_dir=DIR"
-        )
-
-
-def _prepare(builder: FilesBuilder) -> None:
-    quiet = io.StringIO()
-    tfds.disable_progress_bar()
+    address = urllib.parse.urlparse(url)
     try:
-        with contextlib.redirect_stdout(quiet):
-            builder.download_and_prepare()
-    except UsageError:
-        raise
-    except Exception as error:  # tensorflow-datasets wraps what the reading of a file raises
-        if isinstance(error, FileExistsError) and builder.data_path.exists():
-            return  # another process has prepared the same files meanwhile
-        for cause in _causes(error):
-            if isinstance(cause, UsageError):
-                raise cause from error
-        if isinstance(error, OSError) and error.filename:
-            raise
-        reason = one_line(error)
-        if isinstance(error, NonMatchingChecksumError):  # its line is too long, with sums and paths
-            reason = f"{reason.partition(',')[0].removeprefix('Artifact ')} has a wrong checksum"
+        port = address.port or {"http": 80, "https": 443}[address.scheme]
+        socket.create_connection((address.hostname, port), timeout=PATIENCE).close()
+    except OSError as error:
         raise UsageError(
-            f"cannot prepare data set {builder.name}: {reason}; nothing was kept, run again"
+            f"cannot download {url} ({error.strerror or one_line(error)}); connect to the network, "
+            f"or give the folder with {cls.name}/{wanted[0]} by --manual_dir=DIR"
         ) from error
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
+def _prepare(builder: FilesBuilder) -> None:
+    """Prepares a data set, or leaves nothing behind."""
+    tfds.disable_progress_bar()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            builder.download_and_prepare()
+    except Exception as error:  # tensorflow-datasets wraps what the reading of a file raises
+        if isinstance(error, FileExistsError) and builder.data_path.exists():
+            return  # another process has prepared the same files meanwhile
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, UsageError):
+            cause = cause.__cause__ or cause.__context__
+        if cause is not None:
+            raise cause from error
+        is_other = isinstance(error, NonMatchingChecksumError)
+        reason = "a download has a wrong checksum" if is_other else one_line(error)[:200]
+        raise UsageError(
+            f"cannot prepare data set {builder.name} in {data_dir()} ({reason}); run again, or set "
+            f"TFDS_DATA_DIR to another folder"
+        ) from error
 
 
 def _rows(builder: FilesBuilder, split: str) -> list[dict]:

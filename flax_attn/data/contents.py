@@ -3,12 +3,17 @@
 `where` names the contents in an error, such as `the train split`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flax_attn.errors import UsageError, check_characters, one_line, shortened
+from flax_attn.errors import UsageError, shortened
 from flax_attn.types import UserInput
+
+if TYPE_CHECKING:
+    from flax_attn.data.raw import Columns
+    from flax_attn.data.sets import DataSet
 
 SPLITS = ("train", "valid", "test")
 LARGEST = 1e30  # of a number in training, which is computed with in float32
@@ -21,95 +26,102 @@ NO_TRAINING = (
 
 
 def place(split: str, source: str = "") -> str:
-    """The name of a split in an error; with a source, of the split in that file or folder."""
+    """Returns the name of a split in an error; with a source, of the split in that file."""
     if split == ALL:
         return source
     return f"the {split} split of {source}" if source else f"the {split} split"
 
 
-def signals(where: str, inputs: UserInput, targets: UserInput) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs `(n, t, channels)` and targets `(n, t, 1)` as float32.
-
-    Inputs may also be `(n, t)`, and so may targets.
+def checked(where: str, data: "DataSet", inputs: UserInput, targets: UserInput) -> "Columns":
+    """Returns a user's inputs and targets as a data set of this input and target holds them.
 
     Raises:
-        UsageError: other shapes, or what are no finite real numbers.
+        UsageError: contents that do not fit, or unequal numbers of both.
     """
-    inputs, targets = float32(where, inputs), float32(where, targets)
-    shapes = f"{inputs.shape} and {targets.shape}"
-    inputs, targets = (
-        array[..., None] if array.ndim == 2 else array for array in (inputs, targets)
-    )
-    if inputs.ndim == 3:
-        check_as_many(where, inputs, targets)
-    if inputs.ndim != 3 or targets.shape != (*inputs.shape[:2], 1) or not inputs.size:
+    from flax_attn.data.raw import Columns
+
+    given = INPUTS[data.input](where, inputs)
+    wanted = TARGETS[data.target](where, targets)
+    if len(given) != len(wanted) or not len(given):
         raise UsageError(
-            f"expected signals (n, t) or (n, t, channels) with targets (n, t) in {where}, got "
-            f"{shapes}"
+            f"expected as many targets as inputs in {where}, at least one, got {len(given)} and "
+            f"{len(wanted)}"
         )
-    for array in (inputs, targets):
-        check_finite(where, array)
-    return inputs, targets
+    if data.target == "signal" and given.shape[:2] != wanted.shape[:2]:
+        raise UsageError(
+            f"expected targets as long as the signals in {where}, got {wanted.shape} for "
+            f"{given.shape}"
+        )
+    return Columns(given, wanted)
 
 
-def images(where: str, images: UserInput, labels: UserInput) -> tuple[np.ndarray, list[str]]:
-    """Images `(n, height, width)` as float32 in [0, 1], and the name of the class of each.
+def signals(where: str, values: UserInput) -> np.ndarray:
+    """Returns signals `(n, t, channels)` as float32, from `(n, t)` or `(n, t, channels)`."""
+    array = float32(where, values)
+    array = array[..., None] if array.ndim == 2 else array
+    if array.ndim != 3 or not array.size:
+        raise UsageError(
+            f"expected signals (n, t) or (n, t, channels) in {where}, got {array.shape}; for "
+            f"classes or numbers set data.target"
+        )
+    check_finite(where, array)
+    return array
 
-    A class may also be a whole number, whose digits are its name.
 
-    Raises:
-        UsageError: other shapes, pixels or classes.
-    """
-    images, labels = real_numbers(where, images), _labels(where, labels)
-    names = labels.tolist()
-    if images.ndim != 3 or not images.size:
+def images(where: str, values: UserInput) -> np.ndarray:
+    """Returns images `(n, height, width)` as float32 in [0, 1]."""
+    array = real_numbers(where, values)
+    if array.ndim != 3 or not array.size:
         raise UsageError(
             f"expected images (n, height, width) in {where}, without an axis of colours, got "
-            f"{images.shape}"
+            f"{array.shape}"
         )
-    are_names = all(isinstance(label, str | bytes | int) for label in names)
-    if labels.ndim != 1 or not are_names or {"", b""} & set(names):
-        raise UsageError(
-            f"expected the class of each image (n,) in {where}, a name or a whole number, got "
-            f"{labels.dtype} of shape {labels.shape}"
-        )
-    check_as_many(where, images, labels)
-    return as_pixels(images, where), [_name(label) for label in names]
+    return as_pixels(array, where)
 
 
-def texts(where: str, texts: UserInput, others: UserInput) -> tuple[list[str], list[str]]:
-    """Texts, and their classes or the texts that they become.
-
-    Raises:
-        UsageError: unequal numbers of both, or other things than texts.
-    """
-    texts, others = _list(where, texts), _list(where, others)
-    check_as_many(where, texts, others)
-    for text in texts:
+def texts(where: str, values: UserInput) -> list[str]:
+    """Returns a list of texts."""
+    rows = _list(where, values)
+    for text in rows:
         if not isinstance(text, str):
             raise UsageError(f"expected texts in {where}, got {shortened(repr(text))}")
-        check_characters(text, where)
-    for other in others:
-        if not isinstance(other, str | int) or not str(other).strip():
+    return rows
+
+
+def numbers(where: str, values: UserInput) -> np.ndarray:
+    """Returns numbers `(n,)` as float32."""
+    array = float32(where, values)
+    if array.ndim != 1:
+        raise UsageError(f"expected a number for each input (n,) in {where}, got {array.shape}")
+    check_finite(where, array)
+    return array
+
+
+def classes(where: str, values: UserInput) -> list[str]:
+    """Returns the names of classes. The digits of a whole number are its name."""
+    rows = [row.decode() if isinstance(row, bytes) else row for row in _list(where, values)]
+    for row in rows:
+        if not isinstance(row, str | int) or isinstance(row, bool) or not str(row).strip():
             raise UsageError(
-                f"expected a text, or the name or whole number of a class, for each text in "
-                f"{where}, got {shortened(repr(other))}"
+                f"expected the class of each input (n,) in {where}, a name or a whole number, got "
+                f"{shortened(repr(row))}"
             )
-        check_characters(str(other), where)
-    return texts, [str(other) for other in others]
+    return [str(row) for row in rows]
+
+
+INPUTS = {"signal": signals, "image": images, "text": texts}
+TARGETS = {"signal": signals, "number": numbers, "classes": classes, "text": texts}
 
 
 def _list(where: str, values: UserInput) -> list[UserInput]:
     """Makes a list of values. Raises a UsageError for a single text, and for what has no order."""
-    if hasattr(values, "__array__"):
-        values = np.asarray(values).tolist()
-    if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
+    if isinstance(values, str | bytes | Mapping | Set):
         raise UsageError(f"expected a list of texts in {where}, got {shortened(repr(values))}")
-    return list(values)
+    return np.asarray(values).tolist() if hasattr(values, "__array__") else list(values)
 
 
 def as_pixels(images: np.ndarray, where: str) -> np.ndarray:
-    """Images as float32 in [0, 1], from bytes or such numbers.
+    """Returns images as float32 in [0, 1], from bytes or such numbers.
 
     Raises:
         UsageError: other numbers.
@@ -124,26 +136,11 @@ def as_pixels(images: np.ndarray, where: str) -> np.ndarray:
     return images.astype(np.float32)
 
 
-def check_as_many(
-    where: str, inputs: Sequence | np.ndarray, targets: Sequence | np.ndarray
-) -> None:
-    """Raises a UsageError unless there are as many targets as inputs, at least one."""
-    if len(inputs) != len(targets) or not len(inputs):
-        raise UsageError(
-            f"expected as many targets as inputs in {where}, at least one, got {len(inputs)} and "
-            f"{len(targets)}"
-        )
-
-
 def check_one_shape(arrays: Mapping[str, np.ndarray]) -> None:
     """Raises a UsageError unless the rows of the arrays of all splits have one shape."""
-    first, *others = arrays
-    for name in others:
-        if arrays[name].shape[1:] != arrays[first].shape[1:]:
-            raise UsageError(
-                f"expected rows of one shape in all splits, got {arrays[first].shape[1:]} in "
-                f"{first} and {arrays[name].shape[1:]} in {name}"
-            )
+    shapes = {name: array.shape[1:] for name, array in arrays.items()}
+    if len(set(shapes.values())) > 1:
+        raise UsageError(f"expected rows of one shape in all splits, got {shapes}")
 
 
 def check_classes(labels: Mapping[str, Sequence[str]]) -> None:
@@ -152,9 +149,7 @@ def check_classes(labels: Mapping[str, Sequence[str]]) -> None:
     if not known:
         raise UsageError(NO_TRAINING)
     if len(known) < 2:
-        raise UsageError(
-            f"expected at least two classes to train on, got {', '.join(known) or 'none'}"
-        )
+        raise UsageError(f"expected at least two classes to train on, got {', '.join(known)}")
     if len(known) > MOST_CLASSES:
         raise UsageError(
             f"expected at most {MOST_CLASSES:,} classes, got {len(known):,}, such as "
@@ -170,22 +165,12 @@ def check_classes(labels: Mapping[str, Sequence[str]]) -> None:
 
 
 def real_numbers(where: str, values: UserInput) -> np.ndarray:
-    """The values as an array. Raises a UsageError for what are no rows of real numbers."""
-    if isinstance(values, np.ma.MaskedArray):
+    """Returns the values as an array. Raises a UsageError for what are no real numbers."""
+    if isinstance(values, np.ma.MaskedArray):  # NumPy would leave the mask out
         raise UsageError(
             f"expected numbers in {where}, got a masked array; fill it, such as values.filled(0)"
         )
-    try:
-        array = np.asarray(values)
-    except ValueError as error:  # rows of several lengths
-        raise UsageError(f"expected one array in {where} ({one_line(error)})") from error
-    except TypeError as error:
-        if "Tracer" not in type(error).__name__:
-            raise
-        raise UsageError(
-            f"expected numbers in {where}, got an array that jax traces; within jit, call "
-            "run.model.apply"
-        ) from error
+    array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise UsageError(f"expected real numbers in {where}, got {array.dtype}")
     return array
@@ -203,16 +188,3 @@ def check_finite(where: str, numbers: np.ndarray) -> None:
         raise UsageError(
             f"expected finite numbers in {where}, got some that are not, or are beyond {LARGEST:g}"
         )
-
-
-def _labels(where: str, labels: UserInput) -> np.ndarray:
-    try:
-        return np.asarray(labels)
-    except ValueError as error:  # rows of several lengths
-        raise UsageError(
-            f"expected the class of each image in {where} ({one_line(error)})"
-        ) from error
-
-
-def _name(label: str | bytes | int) -> str:
-    return label.decode(errors="replace") if isinstance(label, bytes) else str(label)

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import tensorflow_datasets as tfds
 
-from flax_attn import bounded
 from flax_attn.data.builders import FilesBuilder, files, load
+from flax_attn.data.files import decode, split_lines
 from flax_attn.data.pairs import LANGUAGES, Pair
 from flax_attn.errors import UsageError
+from flax_attn.files import read_bytes
 from flax_attn.types import JsonObject
 
 ADDRESS = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
@@ -54,7 +55,7 @@ class Multi30k(FilesBuilder, skip_registration=True):
 def load_multi30k(
     source: str, target: str, manual_dir: Path | None
 ) -> tuple[dict[str, list[Pair]], dict[str, str]]:
-    """The pairs of each split in two of the `LANGUAGES`, and the sums of the files.
+    """Loads the pairs of each split in two of the `LANGUAGES`, and the sums of the files.
 
     Errors are those of `builders.load`, and a UsageError for files of different numbers of lines.
     """
@@ -78,25 +79,18 @@ def load_multi30k(
 
 
 def read_lines(path: Path) -> list[str]:
-    """The sentences of a file.
+    """Reads the sentences of a file.
 
     Raises:
-        OSError, UsageError: as `bounded.open_file` and `bounded.lines`, and with the line of a
-            sentence that is empty or cannot be read.
+        OSError: no such file.
+        UsageError: another kind of file, or a sentence that is empty, with its line.
     """
-    lines = []
     try:
-        with bounded.open_file(path) as packed, gzip.GzipFile(fileobj=packed) as file:
-            for line in bounded.lines(path, file, bounded.most_unpacked(packed)):
-                lines.append(" ".join(line.split()))
-                if not lines[-1]:
-                    raise UsageError(
-                        f"expected a sentence in {path}, line {len(lines)}, got an empty one; get "
-                        f"the file again"
-                    )
+        content = gzip.decompress(read_bytes(path))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UsageError(
-            f"expected text in UTF-8 under gzip in {path}, line {len(lines) + 1} ({error}); get "
-            f"the file again"
-        ) from error
+        raise UsageError(f"expected text under gzip in {path} ({error}); get it again") from error
+    lines = [" ".join(line.split()) for line in split_lines(decode(path, content))]
+    if "" in lines:
+        line = 1 + lines.index("")
+        raise UsageError(f"expected a sentence in {path}, line {line}, got none; get it again")
     return lines

@@ -1,19 +1,15 @@
-"""Pictures, in grey but for models that see colours, from files and from folders by class.
-
-Pillow tries the formats that are named here and no other, so that no file starts another program.
-"""
+"""Pictures, in grey but for models that see colours, from files and from folders by class."""
 
 import hashlib
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flax_attn import bounded
+from flax_attn.data import table
 from flax_attn.data.contents import ALL, SPLITS, as_pixels
-from flax_attn.errors import UsageError
+from flax_attn.errors import UsageError, one_line
 from flax_attn.files import sha256
 
 if TYPE_CHECKING:
@@ -21,13 +17,16 @@ if TYPE_CHECKING:
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF")
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
+OF_SYSTEMS = ("Thumbs.db", "desktop.ini")  # files that Windows adds to folders
+MOST_PIXELS = 2**26  # to which images are scaled
 DEEP = ("I", "F")  # modes of Pillow with more than 8 bits a pixel begin like this
 
+NUMBERS = "numbers.csv"  # of a folder of pictures with a number each
 Size = tuple[int, int]  # height and width
 
 
 def read(path: Path, in_colour: bool = False) -> np.ndarray:
-    """The pixels `(height, width)` of a picture as bytes; colours become grey.
+    """Reads the pixels `(height, width)` of a picture as bytes; colours become grey.
 
     Transparent parts become white. They become black if the drawing is light. In colour, pixels are
     `(height, width, 3)`, and transparency is left out.
@@ -35,15 +34,18 @@ def read(path: Path, in_colour: bool = False) -> np.ndarray:
     Raises:
         UsageError: no such file, another format, a damaged file, or more than 8 bits a pixel.
     """
-    from PIL import ImageOps
+    from PIL import Image, ImageOps
 
     try:
-        with bounded.open_picture(path, FORMATS) as picture:
+        # Pillow tries no other format: some start another program
+        with Image.open(path, formats=FORMATS) as picture:
             mode = picture.mode
             turned = ImageOps.exif_transpose(picture)
             pixels = np.asarray(turned.convert("RGB") if in_colour else _on_ground(turned))
-    except OSError as error:
-        raise UsageError(f"cannot read {path} ({error.strerror}); give a picture") from error
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UsageError(
+            f"expected a picture ({', '.join(FORMATS)}) in {path} ({one_line(error)})"
+        ) from error
     if mode.startswith(DEEP):
         raise UsageError(
             f"expected 8 bits a pixel in {path}, got Pillow's mode {mode}; save it with 8 bits"
@@ -52,7 +54,7 @@ def read(path: Path, in_colour: bool = False) -> np.ndarray:
 
 
 def read_ink(path: Path) -> np.ndarray:
-    """As `read`, with light ink on a dark ground: a picture with a light border is inverted.
+    """Reads as `read`, with light ink on a dark ground: a picture with a light border is inverted.
 
     Raises:
         UsageError: also a picture in which nothing is drawn.
@@ -65,7 +67,7 @@ def read_ink(path: Path) -> np.ndarray:
 
 
 def _on_ground(picture: "Image") -> "Image":
-    """The picture in grey, with a ground for its transparent parts."""
+    """Returns the picture in grey, with a ground for its transparent parts."""
     from PIL import Image
 
     if not picture.has_transparency_data:
@@ -78,7 +80,7 @@ def _on_ground(picture: "Image") -> "Image":
 
 
 def scale(images: Iterable[np.ndarray], size: Size) -> np.ndarray:
-    """Images `(height, width)` of numbers in [0, 1], scaled to one size `(n, height, width)`."""
+    """Scales images `(height, width)` of numbers in [0, 1] to one size `(n, height, width)`."""
     return np.stack([image if image.shape == size else _scaled(image, size) for image in images])
 
 
@@ -93,7 +95,7 @@ def _scaled(image: np.ndarray, size: Size) -> np.ndarray:
 def read_folder(
     folder: Path, size: Size | None = None
 ) -> tuple[dict[str, tuple[np.ndarray, list[str]]], str]:
-    """Images `(n, height, width)` and their classes by split, and one SHA-256 of all files.
+    """Reads images `(n, height, width)` and their classes by split, and one SHA-256 of all files.
 
     The folder holds `train/CLASS/PICTURE`, `test/CLASS/PICTURE` and perhaps `valid/CLASS/PICTURE`;
     or `CLASS/PICTURE`, whose images have the name `all`. Files whose name begins with a dot are
@@ -104,9 +106,10 @@ def read_folder(
         size: to which images are scaled, in [0, 1]; None for bytes, all of one size.
 
     Raises:
+        OSError: no such folder.
         UsageError: folders or files that are not as above, or images of several sizes.
     """
-    names = [path.name for path in _entries(folder, folder)]
+    names = [path.name for path in _listed(folder)]
     roots = {ALL: folder}
     if {"train", "test"} <= set(names):
         if not set(names) <= set(SPLITS):
@@ -114,70 +117,79 @@ def read_folder(
                 f"expected train, test and perhaps valid in {folder}, got {', '.join(names)}"
             )
         roots = {name: folder / name for name in SPLITS if name in names}
-    total, first = hashlib.sha256(), None
+    paths = {name: _by_class(root) for name, root in roots.items()}
+    images, digest = read_all([path for of_split in paths.values() for path in of_split], size)
     splits: dict[str, tuple[np.ndarray, list[str]]] = {}
-    for name, root in roots.items():
-        images, labels = [], []
-        for path in _pictures(folder, root):
-            image = read(path)
-            image = image if size is None else scale([as_pixels(image, str(path))], size)[0]
-            first = first or (path, image.shape)
-            if image.shape != first[1]:
-                raise UsageError(
-                    f"expected images of one size, got {first[1]} pixels in {first[0]} and "
-                    f"{image.shape} in {path}; set data.height and data.width to scale them"
-                )
-            total.update(os.fsencode(path.relative_to(folder).as_posix()) + b"\0")
-            total.update(bytes.fromhex(sha256(path)))
-            images.append(image)
-            labels.append(path.parent.name)
-        splits[name] = np.stack(images), labels
-    return splits, total.hexdigest()
+    first = 0
+    for name, of_split in paths.items():
+        last = first + len(of_split)
+        splits[name] = images[first:last], [path.parent.name for path in of_split]
+        first = last
+    return splits, digest
+
+
+def read_numbered(
+    folder: Path, size: Size | None = None
+) -> tuple[dict[str, tuple[np.ndarray, list[float]]], str]:
+    """Reads images `(n, height, width)` and the number of each, and one SHA-256 of all files.
+
+    The folder holds pictures, and a table `numbers.csv` with their names in the column `file` and
+    their numbers in the column `number`. The images have the name `all`. Arguments and errors are
+    those of `read_folder`.
+    """
+    rows = table.read_pairs(folder / NUMBERS, "file", "number", "number")
+    cells = zip(rows.column(1), rows.lines)
+    numbers = [table.number_in(cell, f"{folder / NUMBERS}, line {line}") for cell, line in cells]
+    images, digest = read_all([folder / name for name in rows.column()], size)
+    digest = hashlib.sha256(f"{digest}{numbers}".encode()).hexdigest()
+    return {ALL: (images, numbers)}, digest
+
+
+def read_all(paths: Sequence[Path], size: Size | None = None) -> tuple[np.ndarray, str]:
+    """Reads images of one size `(n, height, width)`, and one SHA-256 of all files."""
+    total, images = hashlib.sha256(), []
+    for path in paths:
+        image = read(path)
+        image = image if size is None else scale([as_pixels(image, str(path))], size)[0]
+        if images and image.shape != images[0].shape:
+            raise UsageError(
+                f"expected images of one size, got {images[0].shape} pixels in {paths[0]} and "
+                f"{image.shape} in {path}; set data.height and data.width to scale them"
+            )
+        total.update(f"{path.parent.name}/{path.name}\0{sha256(path)}".encode())
+        images.append(image)
+    return np.stack(images), total.hexdigest()
 
 
 def within(folder: Path) -> list[Path]:
-    """The pictures of a folder, sorted by name; not what is hidden.
-
-    Raises:
-        UsageError: a folder without any, or one that cannot be read.
-    """
-    entries = _listed(folder, "give a folder")
-    paths = [path for path in entries if path.suffix.lower() in ENDINGS and path.is_file()]
+    """Returns the pictures of a folder, sorted by name. None in it is a UsageError."""
+    paths = [path for path in _listed(folder) if path.suffix.lower() in ENDINGS and path.is_file()]
     if not paths:
         raise UsageError(f"expected pictures ({', '.join(ENDINGS)}) in {folder}, got none")
     return paths
 
 
-def _pictures(folder: Path, root: Path) -> list[Path]:
-    """The pictures of all classes in a folder, `CLASS/PICTURE`."""
-    paths = []
-    for entry in _entries(root, folder):
-        if not entry.is_dir():
+def _by_class(root: Path) -> list[Path]:
+    """Returns the pictures of all classes in a folder, `CLASS/PICTURE`."""
+    paths = [
+        path for entry in _listed(root) for path in (_listed(entry) if entry.is_dir() else [entry])
+    ]
+    for path in paths:
+        if path.suffix.lower() not in ENDINGS or path.is_dir() or path.parent == root:
             raise UsageError(
-                f"expected in {root} one folder for each class, got the file {entry.name}"
+                f"expected in {root} one folder of pictures ({', '.join(ENDINGS)}) for each class, "
+                f"got {path}; give train/CLASS/ and test/CLASS/, or CLASS/"
             )
-        inside = _entries(entry, folder)
-        for path in inside:
-            if path.suffix.lower() not in ENDINGS or path.is_dir():
-                raise UsageError(
-                    f"expected pictures alone ({', '.join(ENDINGS)}) in the folder of a class, got "
-                    f"{path}; give train/CLASS/ and test/CLASS/, or CLASS/"
-                )
-        paths += inside
     return paths
 
 
-def _entries(path: Path, folder: Path) -> list[Path]:
-    """What a folder within the folder of all classes holds. Nothing in it is a UsageError."""
-    entries = _listed(path, "give a folder of pictures by class, or a .npz file")
+def _listed(path: Path) -> list[Path]:
+    """Returns what a folder holds, by name, without hidden files. Nothing is a UsageError."""
+    entries = sorted(entry for entry in path.iterdir() if not _is_hidden(entry.name))
     if not entries:
-        raise UsageError(f"expected pictures by class in {folder}, got nothing in {path}")
+        raise UsageError(f"expected pictures in {path}, got an empty folder")
     return entries
 
 
-def _listed(path: Path, advice: str) -> list[Path]:
-    """What a folder holds, by name; not what is hidden. The advice is for one that is not read."""
-    try:
-        return sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    except OSError as error:
-        raise UsageError(f"cannot read {path} ({error.strerror}); {advice}") from error
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name in OF_SYSTEMS

@@ -25,7 +25,6 @@ CLASSES = {
 }
 ARCHIVE = "trainDevTestTrees_PTB.zip"
 BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
-MOST_WORDS = 1_000  # of a tree, whose phrases together may have half the square of them
 
 
 class SST(FilesBuilder, skip_registration=True):
@@ -54,10 +53,9 @@ class SST(FilesBuilder, skip_registration=True):
         self, path: Path, content: bytes | None = None
     ) -> Iterator[tuple[int, JsonObject]]:
         lines = read_lines(path) if content is None else content.decode("utf-8").split("\n")
-        trees = list(lines)
-        while len(trees) > 1 and not trees[-1]:
-            trees.pop()
-        for number, line in enumerate(trees or [""], 1):
+        for number, line in enumerate(lines, 1):
+            if not line:
+                continue
             try:
                 phrases(line)
             except ValueError as error:
@@ -76,9 +74,7 @@ class Phrase(NamedTuple):
 
 
 def load_sst(manual_dir: Path | None) -> tuple[dict[str, list[list[Phrase]]], dict[str, str]]:
-    """The phrases of every sentence by split, and the sums of the files.
-
-    The whole sentence comes first.
+    """Loads the phrases of every sentence by split, the whole first, and the sums of the files.
 
     Errors are those of `builders.load`.
     """
@@ -89,48 +85,25 @@ def load_sst(manual_dir: Path | None) -> tuple[dict[str, list[list[Phrase]]], di
 
 
 def phrases(tree: str) -> list[Phrase]:
-    """All phrases of a tree, the whole of it first. Raises a ValueError where it is none."""
-    all_phrases: list[Phrase | None] = []
-    opened: list[
-        tuple[int, int, int, list[str]]
-    ] = []  # place among the phrases, label, first word, and the kinds of its parts
+    """Parses all phrases of a tree, the whole of it first. Raises a ValueError where it is none."""
+    parsed: dict[int, Phrase] = {}
+    opened: list[tuple[int, int, int]] = []  # place among the phrases, label, first word
     words: list[str] = []
-    tokens = re.findall(r"\(|\)|[^ ()]+", tree)
-    i = 0
-    while i < len(tokens):
-        if all_phrases and not opened:
-            raise ValueError(
-                "more than one tree"
-                if tokens[i] == "("
-                else f"'{tokens[i]}' outside of the brackets"
-            )
-        if tokens[i] == "(":
-            if i + 1 >= len(tokens) or tokens[i + 1] not in ("0", "1", "2", "3", "4"):
-                raise ValueError(f"no label after bracket {len(all_phrases) + 1}")
-            if opened:
-                opened[-1][-1].append("part")
-            opened.append((len(all_phrases), int(tokens[i + 1]), len(words), []))
-            all_phrases.append(None)
-            i += 2
-            continue
-        if not opened:
-            raise ValueError(f"'{tokens[i]}' outside of the brackets")
-        if tokens[i] == ")":
-            bracket, label, first, parts = opened.pop()
-            if parts not in (["word"], ["part", "part"]):
-                raise ValueError(f"bracket {bracket + 1} holds neither one word nor two parts")
-            all_phrases[bracket] = Phrase(tuple(words[first:]), label)
+    for number, (label, word) in enumerate(re.findall(r"\(([0-4]) |\)|([^ ()]+)", tree)):
+        if label:
+            opened.append((number, int(label), len(words)))
+        elif word:
+            words.append(BRACKETS.get(word) or word)
+        elif opened:
+            place, own, first = opened.pop()
+            parsed[place] = Phrase(tuple(words[first:]), own)
         else:
-            opened[-1][-1].append("word")
-            words.append(BRACKETS.get(tokens[i]) or tokens[i])
-            if len(words) > MOST_WORDS:
-                raise ValueError(f"more than {MOST_WORDS:,} words")
-        i += 1
-    if opened or not all_phrases:
-        raise ValueError("a bracket is not closed" if opened else "no bracket")
-    return [phrase for phrase in all_phrases if phrase is not None]
+            raise ValueError("a bracket closes that was not opened with a label")
+    if opened or not parsed:
+        raise ValueError("a bracket is not closed" if opened else "no bracket with a label")
+    return [parsed[place] for place in sorted(parsed)]
 
 
 def in_classes(label: int, num_classes: int) -> int:
-    """A label from 0 to 4 in three classes (0 and 1, 2, 3 and 4) or as it is."""
+    """Returns a label from 0 to 4 in three classes (0 and 1, 2, 3 and 4) or as it is."""
     return label if num_classes == 5 else (label > 1) + (label > 2)

@@ -1,18 +1,18 @@
 """A user's own table: a CSV or TSV file whose separator is found by what is in it."""
 
 import csv
-import hashlib
 import itertools
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from flax_attn import bounded
-from flax_attn.data.files import COMMA, SEMICOLON, TAB, read_rows
+from flax_attn.data.files import COMMA, SEMICOLON, TAB, decode, parse_rows
 from flax_attn.errors import UsageError, counted, shortened
+from flax_attn.files import read_bytes
 
 SEPARATORS = {TAB: "tab", SEMICOLON: "semicolon", COMMA: "comma"}  # the first of equals
-LOOKED_AT = 100  # rows, from which the separator is told
+LOOKED_AT = 100  # rows, from which the separator is found
 LONGEST_NAME = 40  # characters of a column in an error
 BOM = "\ufeff"  # by which Excel knows UTF-8
 
@@ -36,20 +36,24 @@ class Table(NamedTuple):
     columns: tuple[int, ...]
 
     def column(self, number: int = 0) -> list[str]:
-        """The cells of a column that was asked for."""
+        """Returns the cells of a column that was asked for."""
         return [row[self.columns[number]] for row in self.rows]
 
 
 def read(path: Path, text_column: str, label_column: str) -> tuple[list[str], list[str]]:
-    """Texts and labels of a table. Errors are those of `read_pairs`, and a header as a row."""
+    """Reads texts and labels of a table. Errors are those of `read_pairs`.
+
+    Raises:
+        UsageError: also a header that would pass for a row, and a class in two spellings.
+    """
     table = read_pairs(path, text_column, label_column, "label")
     labels = [label.strip() for label in table.column(1)]
     first, others = labels[0], labels[1:]
     if not table.header and first not in others and len(set(others)) < len(others):
         raise UsageError(
             f"expected rows alone in {path}, but the label '{shortened(first)}' of line 1 comes in "
-            "no other, as in a header; name the columns "
-            "(data.text_column, data.label_column), or take that line out"
+            f"no other, as in a header; name the columns (data.text_column, data.label_column), or "
+            f"take that line out"
         )
     spelt: dict[str, str] = {}
     for label in labels:
@@ -63,21 +67,16 @@ def read(path: Path, text_column: str, label_column: str) -> tuple[list[str], li
 
 
 def read_pairs(path: Path, text_column: str, other_column: str, other: str) -> Table:
-    """A table with a column of texts and a second one, which has an entry in every row.
+    """Reads a table with a column of texts and a second one, which has an entry in every row.
 
-    `other` says what stands in the second, and the key `data.{other}_column` names it.
+    `other` names what stands in the second, and the key `data.{other}_column` selects it.
 
     Raises:
-        UsageError: as `read_table`, one column for both, or an entry of the second that is empty.
+        UsageError: as `read_table`, or an entry of the second that is empty.
     """
     advice = f"name others by data.text_column and data.{other}_column, or without a header give "
     advice += "their numbers from 1"
     table = read_table(path, [text_column, other_column], f"texts and {other}s", advice)
-    if len(set(table.columns)) < 2:
-        raise UsageError(
-            f"expected a column of texts and another of {other}s in {path}, got "
-            f"{text_column} and {other_column}"
-        )
     for line, row, entry in zip(table.lines, table.rows, table.column(1)):
         if not entry.strip():
             raise UsageError(
@@ -87,7 +86,7 @@ def read_pairs(path: Path, text_column: str, other_column: str, other: str) -> T
 
 
 def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> Table:
-    """A table with columns that are given by name, or by number from 1.
+    """Reads a table with columns that are given by name, or by number from 1.
 
     Where one goes by name, the first row is a header.
 
@@ -98,81 +97,49 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
         advice: what to do about a column that is not there.
 
     Raises:
-        UsageError: no such file or column, a row of another number of cells, or no rows.
+        OSError: no such file.
+        UsageError: no such column, a row of another number of cells, or no rows.
     """
-    if path.suffix.lower() in (".json", ".jsonl"):
-        raise UsageError(f"expected a CSV or TSV file of {content}, got {path}; write it as CSV")
-    try:
-        separator = separator_of(path, wanted)
-        numbered = list(read_rows(path, separator))
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {path} ({error.strerror}); give a CSV or TSV file of {content}"
-        ) from error
-    if not numbered:
-        raise UsageError(f"expected rows of {content} in {path}, got an empty file")
-    (_, first), *below = numbered
-    if any("\0" in cell for cell in first):
-        raise UsageError(
-            f"expected text in UTF-8 in {path}, got other bytes; save it as text in UTF-8"
-        )
-    if len(first) <= 2 and first[0].startswith("sep="):
-        raise UsageError(
-            f"expected rows of {content} in {path}, got a line for Excel, '{first[0]}'; take line "
-            f"1 out, the separator is found without it"
-        )
-    header = [name.strip() for name in first]
-    columns = tuple(_index(path, header, name, advice) for name in wanted)
+    text = decode(path, read_bytes(path))
+    separator = separator_of(path, text, wanted)
+    numbered = list(parse_rows(path, text, separator))
+    header = [name.strip() for name in numbered[0][1]] if numbered else []
+    columns = tuple(_index(path, header, name, advice) for name in wanted) if header else ()
     has_header = any(name in header for name in wanted)
-    numbered = below if has_header else numbered
-    if not numbered:
-        raise UsageError(f"expected rows of {content} in {path}, got only a header")
-    for line, row in numbered:
-        if len(row) != len(first):
+    below = numbered[has_header:]
+    if not below:
+        raise UsageError(f"expected rows of {content} in {path}, got none below its header")
+    for line, row in below:
+        if len(row) != len(header):
             name = SEPARATORS[separator]
             hint = f' (a text with a {name} stands in quotes, "so{separator} as here")'
             raise UsageError(
-                f"expected {counted(len(first), 'column')} in {path}, line {line}, as in the first"
+                f"expected {counted(len(header), 'column')} in {path}, line {line}, as in the first"
                 f", got {len(row)}: {str(row)[:60]}; mend it{'' if separator == TAB else hint}"
             )
-    lines, rows = map(list, zip(*numbered))
+    lines, rows = map(list, zip(*below))
     return Table(path, separator, header if has_header else [], rows, lines, columns)
 
 
-def sha256(path: Path) -> str:
-    """The SHA-256 of a table. Raises a UsageError where there is no regular file to read."""
-    try:
-        with bounded.open_file(path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {path} ({error.strerror}); give a CSV or TSV file"
-        ) from error
-
-
-def separator_of(path: Path, wanted: Sequence[str]) -> str:
-    """The separator of a table: a tab, a semicolon or a comma.
+def separator_of(path: Path, text: str, wanted: Sequence[str]) -> str:
+    """Returns the separator of a table: a tab, a semicolon or a comma.
 
     It cuts the first row into the columns that are wanted, and most of the first rows into as many
-    cells as the first. A table of one column has the separator that its ending names.
-
-    Raises:
-        OSError: no such file.
+    cells as the first. `csv.Sniffer` knows no columns, and takes a comma within texts for it. A
+    table of one column has the separator that its ending names.
     """
     merits: dict[str, tuple[int, int]] = {}
     for separator in SEPARATORS:
         rows: list[list[str]] = []
         try:
-            for _, row in itertools.islice(read_rows(path, separator), LOOKED_AT):
+            for _, row in itertools.islice(parse_rows(path, text, separator), LOOKED_AT):
                 rows.append(row)
         except UsageError:
-            pass  # what is wrong is told when all is read
-        if not rows or len(rows[0]) < 2:
-            continue
-        header = [name.strip() for name in rows[0]]
-        named = sum(_is_column(name, header) for name in wanted)
-        alike = sum(len(row) == len(header) for row in rows)
-        merits[separator] = named, alike
+            pass  # raised again when all is read
+        if rows and len(rows[0]) > 1:
+            header = [name.strip() for name in rows[0]]
+            named = sum(_is_column(name, header) for name in wanted)
+            merits[separator] = named, sum(len(row) == len(header) for row in rows)
     by_ending = TAB if path.suffix.lower() == ".tsv" else COMMA
     return max(merits, key=lambda separator: merits[separator], default=by_ending)
 
@@ -185,14 +152,14 @@ def write(table: Table, path: Path, added: dict[str, list[str]]) -> None:
     Raises:
         UsageError: a column of that name is there.
     """
-    rows = [[*row, *cells] for row, *cells in zip(table.rows, *added.values())]
-    if table.header:
-        rows.insert(0, [*table.header, *added])
     if twice := set(added) & set(table.header):
         raise UsageError(
             f"expected no column '{min(twice)}' in {table.path}, to which it is added; rename it"
         )
-    with open(table.path, encoding="utf-8", errors="replace") as source:
+    rows = [[*row, *cells] for row, *cells in zip(table.rows, *added.values())]
+    if table.header:
+        rows.insert(0, [*table.header, *added])
+    with open(table.path, encoding="utf-8") as source:
         mark = BOM if source.read(1) == BOM else ""
     separator, ending = table.separator, path.suffix.lower()
     if ending != table.path.suffix.lower():
@@ -212,7 +179,7 @@ def _is_column(name: str, header: list[str]) -> bool:
 
 
 def _index(path: Path, header: list[str], name: str, advice: str) -> int:
-    """The index of a column. Raises a UsageError for one that is not there, or there twice."""
+    """Returns the index of a column. Raises a UsageError for one that is not there, or twice."""
     if not _is_column(name, header):
         if len(header) == 1:
             advice = f"a comma, a semicolon or a tab separates columns; {advice}"
@@ -225,3 +192,15 @@ def _index(path: Path, header: list[str], name: str, advice: str) -> int:
             f"expected one column '{name}' in {path}, got {header.count(name)}; rename the others"
         )
     return header.index(name) if name in header else int(name) - 1
+
+
+def number_in(cell: str, where: str) -> float:
+    """Returns the number in a cell. Raises a UsageError for what is none, or not finite."""
+    try:
+        number = float(cell)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        hint = " (with a point, as in 3.5)" if "," in cell else ""
+        raise UsageError(f"expected a finite number{hint} in {where}, got '{shortened(cell)}'")
+    return number

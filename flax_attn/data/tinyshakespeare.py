@@ -34,6 +34,6 @@ class Tinyshakespeare(FilesBuilder, skip_registration=True):
 
 
 def load_tinyshakespeare(manual_dir: Path | None) -> tuple[str, dict[str, str]]:
-    """The text, and the sum of its file. Errors are those of `builders.load`."""
+    """Loads the text, and the sum of its file. Errors are those of `builders.load`."""
     rows, sums = load(Tinyshakespeare, ("text",), manual_dir)
     return rows["text"][0]["text"], sums

@@ -3,57 +3,56 @@
 import dataclasses
 import importlib
 import inspect
-import math
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from types import NoneType
-from typing import ClassVar, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import flax.linen as nn
-from ml_collections import ConfigDict
+from msgspec import UNSET, Meta
 
+from flax_attn import config_files, schema
 from flax_attn.data.sets import DATA, DataSet, PairData, Training
-from flax_attn.data.sets.kinds import NUM_SEEDS
 from flax_attn.data.sets.memory import Content
-from flax_attn.errors import UsageError, counted, one_line, shortened, unknown
-from flax_attn.fields import (
-    Part,
-    above_zero,
-    build,
-    check_limits,
-    check_name,
-    check_no_task,
-    flatten,
-    shares,
-    stored,
-    zero_or_above,
-)
-from flax_attn.kinds import kind_of
-from flax_attn.kinds.task import Recipe, Task
+from flax_attn.errors import UsageError, one_line, shortened, unknown
 from flax_attn.models import MODELS
 from flax_attn.models.decoding import Decoding
 from flax_attn.runs.metrics_log import MOST_ROWS
-from flax_attn.runs.rows import SPLITS
+from flax_attn.schema import (
+    Count,
+    FiniteFloat,
+    Fraction,
+    Key,
+    Name,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    Split,
+    require,
+)
+from flax_attn.tasks import task_of
+from flax_attn.tasks.artifacts import Recipe
+from flax_attn.tasks.task import Task
 from flax_attn.training.optimizer import Optimizer
-from flax_attn.types import ConfigValues, JsonObject
+from flax_attn.types import ConfigValues, Hint, JsonObject
 
-# what decides the size of data made in code, and their numbers at most
-DRAWN, MOST_DRAWN = ("num_train", "length", "num_series", "max_letters"), 2**31
 Kind = TypeVar("Kind")
 Allowed = Collection[str] | None  # modules that may be imported; None for all
-PLAIN = (bool, int, float, str, tuple, list, NoneType)
+DEVICES = "across"  # the field of a model that a config cannot hold
+FLAGS = ("config", "workdir", "manual_dir", "explore", "no-open", "port", "debug_nans", "sequence")
+FLAGS += ("distributed", "timeout")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Part):
-    """All that decides a run.
+class GeneralSettings:
+    """The keys of a config that belong to no part.
 
     Attributes:
-        name: of the config file, with `:quick` where it is short. It is the name of one folder
-            below `runs/`, with `-` for `:`, so it has no `/`, is neither `.` nor `..`, and is at
-            most 255 bytes long.
-        seed, num_seeds: seeds from `seed` on, trained together.
+        name: that of the config file, with `:quick` where it is short. It names the run directory,
+            with `-` for `:`.
+        seed: the first seed.
+        num_seeds: seeds that are trained together.
         num_epochs: epochs at most.
         steps_per_epoch: 0 for once through the training examples.
         batch_size: examples of a step.
@@ -61,35 +60,40 @@ class Config(Part):
             last.
         patience: epochs without a best one after which a seed stops; 0 for never.
         evaluate: the splits that are measured after every epoch.
-        max_bad_steps: steps in a row that are not finite, after which a seed stops.
-        learning_rate: the highest of the schedule.
         class_weights: whether each class is weighed by one over its training examples.
         label_smoothing: share of the target that is spread over all classes in training.
+        learning_rate: the highest of the schedule.
+    """
+
+    name: Name
+    seed: Seed = 0
+    num_seeds: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    num_epochs: Count = 1
+    steps_per_epoch: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    batch_size: Count = 64
+    keep_best: bool = True
+    patience: NonNegativeInt = 0
+    evaluate: tuple[Split, ...] = ("valid", "test")
+    class_weights: bool = False
+    label_smoothing: Fraction = 0.0
+    learning_rate: PositiveFloat = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(GeneralSettings):
+    """All that decides a run.
+
+    Attributes:
         optimizer, data, decoding: the parts of these names.
         model, model_class: the name of the model and its fields, and its class.
         reference: numbers by metric that results are shown beside.
-        values: the config as a run directory has it.
+        values: all of it by key, in parts, as a run directory has it.
     """
 
-    PART: ClassVar[str] = ""
-
-    name: str
-    seed: int
-    num_seeds: int
-    num_epochs: int
-    steps_per_epoch: int
-    batch_size: int
-    keep_best: bool
-    patience: int
-    evaluate: tuple | list
-    learning_rate: float
-    class_weights: bool
-    label_smoothing: float
-    optimizer: Optimizer
     data: DataSet
     model: JsonObject
-    model_class: type
-    max_bad_steps: int = 10
+    model_class: type[nn.Module]
+    optimizer: Optimizer = dataclasses.field(default_factory=Optimizer)
     decoding: Decoding = dataclasses.field(default_factory=Decoding)
     reference: dict[str, float] = dataclasses.field(default_factory=dict)
     values: JsonObject = dataclasses.field(default_factory=dict)
@@ -103,7 +107,7 @@ class Config(Part):
         content: Content | None = None,
         allowed: Allowed = None,
     ) -> "Config":
-        """The config of these values, with the defaults of what is missing.
+        """Returns the config of these values, with the defaults of those that are missing.
 
         Args:
             values: a ConfigDict, or a dict of what one holds.
@@ -113,96 +117,34 @@ class Config(Part):
                 for all.
 
         Raises:
-            UsageError: a key that is missing or unknown, a value of another type, or one that makes
-                no sense.
+            UsageError: a key that is missing or unknown, or a value that does not fit.
         """
-        values = values.to_dict() if isinstance(values, ConfigDict) else dict(values)
-        check_no_task(values)
-        flat = flatten(values)
-        for key, value in flat.items():
-            if not isinstance(value, PLAIN):
-                kind = type(value).__name__
-                raise UsageError(f"expected a plain value for config key '{key}', got {kind}")
-        check_limits(flat)
-        data = build_data(part_of(values, "data"), complete, allowed)
-        if content is not None:
-            data = dataclasses.replace(data, content=content)  # pyright: ignore
-        optimizer = build(Optimizer, part_of(values, "optimizer"), complete)
-        parts: JsonObject = {
-            "data": data,
-            "optimizer": optimizer,
-            "model": part_of(values, "model"),
-        }
-        parts["reference"] = flatten(part_of({"reference": {}} | values, "reference"))
-        check_reference(parts["reference"])
-        fields = {field.name: getattr(data, field.name) for field in stored(data)}
-        resolved = {"data": {"name": values["data"]["name"]} | fields}
-        resolved["optimizer"] = dataclasses.asdict(optimizer)
-        if "decoding" in values or isinstance(data, PairData):
-            decoding = part_of({"decoding": {}} | values, "decoding")
-            parts["decoding"] = build(Decoding, decoding, complete)
-            resolved["decoding"] = dataclasses.asdict(parts["decoding"])
-        model_class = class_of(
-            "model.name", _model_name(parts["model"]), MODELS, nn.Module, allowed
-        )
-        return build(
-            cls, values | parts | {"model_class": model_class, "values": values | resolved}
-        )
+        flat = schema.flatten(values)
+        data_class, model_class = classes_of(flat, allowed)
+        known = keys_of(flat, data_class, model_class)
+        parts = schema.nested(schema.read(known, flat, complete))
+        data = {key: value for key, value in parts["data"].items() if key != "name"}
+        data |= {} if content is None else {"content": content}
+        read = {"optimizer": Optimizer(**parts["optimizer"]), "data": data_class(**data)}
+        read["decoding"] = Decoding(**parts.get("decoding", {}))
+        return cls(**parts | read, model_class=model_class, values={"reference": {}} | parts)
 
     def __post_init__(self) -> None:
-        above_zero(self, "num_epochs", "num_seeds", "batch_size", "learning_rate", "max_bad_steps")
-        zero_or_above(self, "steps_per_epoch", "seed", "patience")
-        shares(self, "label_smoothing")
-        check_name(self.name)
-        check_model(self.model, self.model_class)
-        check_amount(self.data)
-        if self.seed + self.num_seeds > NUM_SEEDS:
-            raise UsageError(
-                f"expected seeds below 2**32, got seed={self.seed} and num_seeds={self.num_seeds}"
-            )
-        if (self.num_epochs + 1) * self.num_seeds > MOST_ROWS:
-            raise UsageError(
-                f"expected num_epochs below {MOST_ROWS // self.num_seeds:,} for "
-                f"{counted(self.num_seeds, 'seed')}, got {self.num_epochs:,}; raise "
-                f"steps_per_epoch instead"
-            )
-        kind_of(type(self.data))  # raises for a class of no kind
-        self._check_evaluation()
-        training = Training(tuple(self.evaluate), self.batch_size, self.keep_best)
-        self.data.check_training(training)
-        if self.model.get("shared_embeddings") and not getattr(
-            self.data, "shared_vocabulary", False
-        ):
-            raise UsageError(
-                "expected data.shared_vocabulary=True with model.shared_embeddings=True"
-            )
-
-    def _check_evaluation(self) -> None:
-        waiting = {"keep_best": self.keep_best, "patience": self.patience}
-        waiting |= {"optimizer.plateau_patience": self.optimizer.plateau_patience}
-        who = next((name for name, number in waiting.items() if number), "")
-        needed = {"test", "valid"} if who else {"test"}
-        are_names = all(isinstance(name, str) for name in self.evaluate)
-        if not are_names or not needed <= set(self.evaluate) <= set(SPLITS):
-            names = " and ".join(sorted(needed))
-            raise UsageError(
-                f"expected config key 'evaluate' to name splits of {SPLITS}, among them {names}"
-                f"{who and f', which {who} needs'}, got {str(self.evaluate)[:60]}"
-            )
-        if self.patience and not self.keep_best:
-            raise UsageError(
-                "expected keep_best=True with patience, which waits for the best epoch"
-            )
-
-    def check_changed(self, changed: Collection[str]) -> None:
-        """Raises a UsageError for a key that was changed and decides nothing here."""
-        for part in (self.data, self.optimizer):
-            for name, needed in part.idle().items():
-                if (key := f"{part.PART}.{name}") in changed:
-                    raise UsageError(
-                        f"expected {needed} with {key}={getattr(part, name)}, which decides "
-                        f"nothing here; leave {key} out"
-                    )
+        task_of(self.data)  # raises for a combination that is no task
+        waits = self.keep_best or self.patience or self.optimizer.plateau_patience
+        needed = {"test", "valid"} if waits else {"test"}
+        require(needed <= {*self.evaluate}, f"evaluate to name {' and '.join(sorted(needed))}")
+        require(self.keep_best or not self.patience, "keep_best=True with patience")
+        require(
+            (self.num_epochs + 1) * self.num_seeds <= MOST_ROWS,
+            f"num_epochs times num_seeds below {MOST_ROWS:,}; raise steps_per_epoch instead",
+        )
+        require(
+            not self.model.get("shared_embeddings")
+            or getattr(self.data, "shared_vocabulary", False),
+            "data.shared_vocabulary=True with model.shared_embeddings=True",
+        )
+        self.data.check_training(Training(self.evaluate, self.batch_size, self.keep_best))
 
     @property
     def by_validation(self) -> bool:
@@ -210,14 +152,14 @@ class Config(Part):
         return self.keep_best or self.optimizer.plateau_patience > 0
 
     @property
-    def kind(self) -> type[Task]:
-        return kind_of(type(self.data))
+    def task(self) -> type[Task]:
+        return task_of(self.data)
 
     @property
     def recipe(self) -> Recipe:
         return Recipe(
             self.batch_size,
-            tuple(self.evaluate),
+            self.evaluate,
             self.class_weights,
             self.label_smoothing,
             self.decoding,
@@ -228,118 +170,123 @@ class Config(Part):
         return range(self.seed, self.seed + self.num_seeds)
 
 
-def build_data(fields: JsonObject, complete: bool = False, allowed: Allowed = None) -> DataSet:
-    """The data set of a config's `data` part: `name` chooses the class, the rest are its fields."""
-    options = dict(fields)
-    name = str(options.pop("name", None))
-    data_class = class_of("data.name", name, DATA, DataSet, allowed)
-    return build(data_class, options, complete, f"data.name={shortened(name)}")
+def classes_of(flat: JsonObject, allowed: Allowed) -> tuple[type[DataSet], type[nn.Module]]:
+    """Returns the classes of data set and model that a config names."""
+    data, model = (str(flat.get(f"{part}.name", "")) for part in ("data", "model"))
+    return (
+        class_of("data.name", data, DATA, DataSet, allowed),
+        class_of("model.name", model, MODELS, nn.Module, allowed),
+    )
 
 
-def _model_name(fields: JsonObject) -> str:
-    name = fields.get("name")
-    if not isinstance(name, str):
-        raise UsageError(f"expected str for config key 'model.name', got {name!r}")
-    return name
+def keys_of(
+    flat: JsonObject, data_class: type[DataSet], model_class: type[nn.Module]
+) -> dict[str, Key]:
+    """Returns all keys that a config of these classes has; `flat` is that config."""
+    data = schema.keys_of(data_class, "data.")
+    keys = schema.keys_of(GeneralSettings) | schema.keys_of(Optimizer, "optimizer.")
+    keys |= schema.keys_of(Decoding, "decoding.") if issubclass(data_class, PairData) else {}
+    keys |= {"data.name": Key(str, help="the data set, or module:Class")} | data
+    keys |= {"model.name": Key(str, help="the model, or module:Class")}
+    keys |= model_keys(model_class, {key.removeprefix("data.") for key in data})
+    return keys | {key: Key(FiniteFloat) for key in flat if key.startswith("reference.")}
 
 
-def check_model(fields: JsonObject, model_class: type) -> None:
-    """Raises a UsageError for numbers that no model takes, and for None where a value is needed.
+def model_keys(model_class: type[nn.Module], of_data: set[str]) -> dict[str, Key]:
+    """Returns the keys under `model`: the fields of a Flax module that hold plain values.
 
-    What a model needs, it says itself when it is built.
-
-    An integer must be above 0, or 0 or above where 0 is the model's default.
+    A size is above 0, or at least 0 where that is its default, and a rate of dropout is a share.
+    The data decide fields without a default, and those that the data set has, too.
     """
-    known = {field.name: field for field in dataclasses.fields(model_class)}
-    may_be_zero = [name for name, field in known.items() if field.default == 0]
-    for name, value in fields.items():
-        key = f"config key 'model.{name}'"
-        if value is None and name in known and "None" not in str(known[name].type):
-            raise UsageError(f"expected a value for {key}, got None; leave it out for the default")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UsageError(f"expected a finite number for {key}, got {value}")
-        if (
-            isinstance(value, int)
-            and not isinstance(value, bool)
-            and value < (name not in may_be_zero)
-        ):
-            rule = "0 or above" if name in may_be_zero else "above 0"
-            raise UsageError(f"expected {key} to be a number {rule}, got {value}")
-        if name.endswith("dropout_rate") and not (
-            isinstance(value, int | float) and 0 <= value < 1
-        ):
-            raise UsageError(f"expected {key} to be a number in [0, 1), got {value!r}")
+    keys = {}
+    for name, (hint, default, text) in schema.keys_of(model_class).items():
+        if name in ("parent", "name", "num_classes", DEVICES):
+            continue
+        if hint is int:
+            hint = NonNegativeInt if default == 0 else PositiveInt
+        elif hint is float:
+            hint = Fraction if name.endswith("dropout_rate") else FiniteFloat
+        is_open = default is dataclasses.MISSING or name in of_data or not is_plain(hint)
+        keys[f"model.{name}"] = Key(hint, UNSET if is_open else default, text)
+    return keys
 
 
-def check_reference(reference: JsonObject) -> None:
-    """Raises a UsageError for what results cannot be shown beside."""
-    for name, value in reference.items():
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise UsageError(
-                f"expected a number for config key 'reference.{shortened(name)}', got "
-                f"{shortened(repr(value))}"
-            )
+def is_plain(hint: Hint) -> bool:
+    """Whether JSON can hold the values of a type."""
+    if get_origin(hint) is Literal or hint in (bool, int, float, str, type(None), ...):
+        return True
+    parts = get_args(hint)[:1] if get_origin(hint) is Annotated else get_args(hint)
+    return bool(parts) and all(map(is_plain, parts))
 
 
-def check_amount(data: DataSet) -> None:
-    """Raises a UsageError for data made in code that fit into no memory."""
-    sizes = {name: getattr(data, name) for name in DRAWN if hasattr(data, name)}
-    if math.prod(sizes.values()) > MOST_DRAWN:
-        names = " and ".join(f"data.{name}={size}" for name, size in sizes.items())
-        raise UsageError(f"expected at most {MOST_DRAWN:,} numbers to draw, got {names}")
+def from_command(names: list[str], rest: list[str]) -> JsonObject:
+    """Returns the values of the config of a command line: the named one, changed by the flags.
+
+    Raises:
+        UsageError: no name, several, one that is no config's, or a flag that is none.
+    """
+    flat = schema.flatten(config_files.read(config_files.only(names, rest)))
+    for flag, value in zip(rest, [*rest[1:], ""]):  # they decide what further keys there are
+        name, equals, text = flag.partition("=")
+        key = name.removeprefix("--").removeprefix("config.")
+        flat |= {key: text if equals else value} if key in ("data.name", "model.name") else {}
+    known = keys_of(flat, *classes_of(flat, None))
+    return schema.nested(flat | schema.parse(known, rest, FLAGS))
 
 
-def part_of(values: JsonObject, name: str) -> JsonObject:
-    part = values.get(name)
-    if not isinstance(part, dict):
-        raise UsageError(f"expected a part '{name}' of the config, got {part!r}")
-    return part
+def shipped_values(name: str) -> JsonObject | None:
+    """Returns all values of a config of the package, by dotted key; None if it has none so named.
+
+    A value that the user has to give, such as a file, is empty. No other file is run: the name may
+    come from anyone.
+    """
+    values = config_files.read_shipped(name)
+    if values is None:
+        return None
+    flat = schema.flatten(values)
+    known = keys_of(flat, *classes_of(flat, ()))
+    needed = {key: "" for key, setting in known.items() if setting.default is dataclasses.MISSING}
+    defaults = {
+        key: setting.default
+        for key, setting in known.items()
+        if setting.default not in (UNSET, dataclasses.MISSING)
+    }
+    return needed | defaults | flat
 
 
 def class_of(
-    key: str, name: str, known: dict[str, type[Kind]], base: type[Kind], allowed: Allowed
+    key: str, name: str, known: Mapping[str, type[Kind]], base: type[Kind], allowed: Allowed
 ) -> type[Kind]:
-    """The class of a name.
+    """Returns the class of a name: a known one, or `package.module:Class` of the user's own.
 
-    It is one of those known, or `package.module:Class` from the user's own Python path.
-
-    A module that is imported already is always taken.
+    A module that is imported already needs not be allowed.
 
     Raises:
         UsageError: an unknown name, a module that may not or cannot be imported, or a class of
             another kind.
     """
-    if ":" not in name:
-        if name not in known:
-            raise UsageError(unknown(key, name, known))
+    if name in known:
         return known[name]
-    module, _, attribute = name.partition(":")
-    if (
-        module not in sys.modules
-        and allowed is not None
-        and not {module, module.split(".")[0]} & set(allowed)
-    ):
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise UsageError(unknown(key, name, known))
+    is_allowed = allowed is None or {module, module.split(".")[0]} & {*allowed}
+    if not is_allowed and module not in sys.modules:
         raise UsageError(
             f"the run names a {key} of one's own, '{name}'; allow its module if you trust it: "
             f"load(run, allow=['{module}']), or predict and explore with --allow {module}"
         )
     try:
-        user_class = getattr(importlib.import_module(module), attribute)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # whatever the user's module may raise
+        user_class: Any = getattr(importlib.import_module(module), attribute)
+    except (Exception, SystemExit) as error:  # whatever the user's module may raise
         is_lost = isinstance(error, ModuleNotFoundError) and error.name == module
         advice = "; set PYTHONPATH to the folder of its file, such as ." if is_lost else ""
         raise UsageError(
             f"cannot import {key} '{shortened(name)}' ({type(error).__name__}: {one_line(error)})"
             f"{advice}"
         ) from error
-    expected = f"expected {key} '{shortened(name)}' to be a subclass of"
-    expected = f"{expected} {base.__module__}.{base.__name__}, got"
-    if not isinstance(user_class, type):
-        raise UsageError(f"{expected} {type(user_class).__name__} {shortened(attribute)}")
-    if not issubclass(user_class, base) or user_class is base:
-        raise UsageError(f"{expected} class {shortened(attribute)}")
-    if inspect.isabstract(user_class):
-        raise UsageError(f"{expected} the abstract class {shortened(attribute)}")
-    return user_class
+    is_class = isinstance(user_class, type) and issubclass(user_class, base)
+    if not is_class or inspect.isabstract(user_class):
+        wanted = f"{base.__module__}.{base.__name__}"
+        raise UsageError(f"expected {key} '{shortened(name)}' to be a subclass of {wanted}")
+    return user_class  # pyright: ignore[reportReturnType] - checked above

@@ -1,4 +1,4 @@
-"""A run that is there, ready for predictions."""
+"""Loads a run or a published model for predictions."""
 # pyright: strict, reportUnknownMemberType=false
 
 import inspect
@@ -13,19 +13,19 @@ import numpy as np
 from flax_attn import published
 from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.experiment.config import Config
-from flax_attn.experiment.programs import build_model, shapes_of_states
+from flax_attn.experiment.programs import NOT_MADE, States, build_model, shapes_of_states
 from flax_attn.experiment.running import kept_params, params_by_seed, silent
 from flax_attn.files import expanded
-from flax_attn.kinds.language import Generated, OnTexts
-from flax_attn.kinds.task import Kept, Prediction, Task
 from flax_attn.models.forward import Params, check_finite
-from flax_attn.runs import checkpoints, shipped, sums, untrusted
-from flax_attn.runs.checkpoints import Checkpoint
-from flax_attn.runs.directory import read_whole
+from flax_attn.runs import checkpoints, shipped
+from flax_attn.runs.directory import CHECKPOINTS, read_config
 from flax_attn.runs.reading import Record
 from flax_attn.runs.results import Row, Summary
-from flax_attn.runs.untrusted import MEND
-from flax_attn.types import ArraysOrTexts, Json, JsonObject, Options, UserInput
+from flax_attn.runs.untrusted import MEND, read_json
+from flax_attn.tasks.artifacts import Kept, Prediction
+from flax_attn.tasks.language import Generated, OnTexts
+from flax_attn.tasks.task import Task
+from flax_attn.types import ArraysOrTexts, JsonObject, Options, UserInput
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Model:
     params: dict[int, Params]
 
     def predict(self, inputs: ArraysOrTexts, **options: int | None) -> Prediction:
-        """The predictions of the model for your own inputs.
+        """Predicts for your own inputs.
 
         Args:
             inputs: signals `(n, t)` or `(n, t, channels)`, series `(n, t, series)`, images
@@ -149,82 +149,73 @@ def load(
 
 def load_run(path: Path, warn: Callable[[str], None] = silent, allow: Collection[str] = ()) -> Run:
     """Opens the run in a directory. Errors are those of `load`."""
-    config, derived = read_values(path, allow)
-    task, model, checkpoint = restore(path, config, derived, warn)
-    summary = read_summary(path)
-    params = sound_params(config, checkpoint, summary)
-    return Run(path, task, model, params, config, summary, checkpoint.rows())
+    config, derived = parted(read_config(path), allow)
+    summary = cast(Summary, {})
+    if (path / "summary.json").exists():
+        summary = read_json(path, "summary.json", Summary)
+    return restore(path, config, derived, summary, warn)
 
 
 def of_record(
     record: Record, warn: Callable[[str], None] = silent, *, allow: Collection[str] = ()
 ) -> Run:
-    """The run of a record. What the record holds is not read and checked again.
-
-    Arguments and errors are those of `load`.
-    """
+    """Opens the run of a record. Arguments and errors are those of `load`."""
     config, derived = parted(record.config, allow)
-    task, model, checkpoint = restore(record.path, config, derived, warn)
-    params = sound_params(config, checkpoint, record.summary)
-    return Run(record.path, task, model, params, config, record.summary, record.rows)
+    return restore(record.path, config, derived, record.summary, warn)
 
 
 def restore(
-    path: Path, config: Config, derived: JsonObject | None, warn: Callable[[str], None]
-) -> tuple[Task, nn.Module, Checkpoint]:
-    """The task, the model and the newest checkpoint of a run.
+    path: Path,
+    config: Config,
+    derived: JsonObject,
+    summary: Summary,
+    warn: Callable[[str], None] = silent,
+) -> Run:
+    """Restores the task, the model and the newest checkpoint of a run.
 
     Raises:
-        UsageError: a run that has not begun to train, or one whose files are damaged.
+        UsageError: a run without a checkpoint, one whose files are damaged, or one whose seeds all
+            diverged.
     """
-    if derived is None:
+    try:
+        task = restore_task(path, config, derived)
+        model = build_model(config, task.kept.sizes)
+        templates = {"states": shapes_of_states(config, model, task.sample())}
+    except UsageError:
+        raise
+    except NOT_MADE as error:
         raise UsageError(
-            f"the run in {path} has not begun to train; run train.py with --workdir={path} again"
-        )
-    task = restore_task(path, config, derived)
-    model = build_model(config, task.kept.sizes)
-    return task, model, restore_states(path, config, model, task, warn)
-
-
-def sound_params(config: Config, checkpoint: Checkpoint, summary: Summary) -> dict[int, Params]:
-    """The kept parameters by seed, without those of seeds that diverged.
-
-    Raises:
-        UsageError: the results of a finished run are of another epoch, or every seed diverged.
-    """
-    progress = checkpoint.progress
-    if summary and progress != (summary["epochs"], 0):
+            f"expected a run in {path} with the facts about its data ({one_line(error)}); {MEND}"
+        ) from error
+    restored = checkpoints.restore(path / CHECKPOINTS, templates, warn)
+    if restored is None:
+        raise UsageError(f"the run in {path} has no checkpoint yet; {MEND}")
+    note, trees = restored
+    if summary and note.progress != (summary["epochs"], 0):
         raise UsageError(
             f"expected a checkpoint of epoch {summary['epochs']}, as the results of {config.name} "
-            f"are, got one of epoch {progress.epoch}; {MEND}"
+            f"are, got one of epoch {note.epoch}; {MEND}"
         )
-    params = params_by_seed(kept_params(config, checkpoint.state), config)
-    diverged = summary.get("diverged", {})
-    if not set(map(str, params)) - diverged.keys():
-        raise UsageError(f"expected a seed of {config.name} that did not diverge; {MEND}")
-    return {seed: of_seed for seed, of_seed in params.items() if str(seed) not in diverged}
+    states: States = trees["states"]
+    params = params_by_seed(kept_params(config, states), config)
+    good = {seed: params[seed] for seed, bad in zip(config.seeds, states.diverged) if not bad}
+    return Run(path, task, model, good, config, summary, note.rows)
 
 
-def read_values(path: Path, allow: Collection[str] = ()) -> tuple[Config, JsonObject | None]:
-    """The config of a run, and what its data decided; None for a run that has not begun to train.
-
-    Errors and `allow` are those of `load`.
-    """
-    config, derived = parted(read_whole(path), allow)
-    if derived is not None and not sums.read(path):
-        raise UsageError(f"the run in {path} has lost its {sums.SUMS}; {MEND}")
-    return config, derived
+def read_values(path: Path, allow: Collection[str] = ()) -> tuple[Config, JsonObject]:
+    """Reads the config of a run and the facts about its data. Errors are those of `load`."""
+    return parted(read_config(path), allow)
 
 
-def parted(stored: JsonObject, allow: Collection[str]) -> tuple[Config, JsonObject | None]:
-    """The config in a run's `config.json`, and what the data decided, which stands beside it.
+def parted(stored: JsonObject, allow: Collection[str]) -> tuple[Config, JsonObject]:
+    """Parts the content of `config.json` into the config and the facts about the data.
 
     Raises:
         UsageError: modules to allow that are no list of names, or a config that is none.
     """
     check_modules(allow)
     stored = dict(stored)
-    derived = stored.pop("derived", None)
+    derived = stored.pop("derived", {})
     return Config.of(stored, complete=True, allowed=allow), derived
 
 
@@ -250,78 +241,25 @@ def check_function(name: str, function: UserInput) -> None:
         inspect.signature(function).bind(None)
     except TypeError as error:
         raise UsageError(f"expected a function of one argument as {name} ({error})") from error
-    except ValueError:  # code of C may not tell
+    except ValueError:  # a function in C may have no signature
         return
 
 
-# what a run that goes on takes over, beside what the data decided
+# facts that a run that goes on takes over, beside those about the data
 TAKEN_OVER = ("sizes", "instruction_set", "platform", "matmul_precision")
 
 
 def restore_task(path: Path, config: Config, derived: JsonObject) -> Task:
-    """The task of a run, by what its directory keeps of the data."""
-    names = config.kind.file_names(config.data)
-    files = {name: read_kept(path, name) for name in names}
-    try:
-        sizes = derived["sizes"]
-        decided = {key: value for key, value in derived.items() if key not in TAKEN_OVER}
-    except KeyError as error:
-        raise damaged(path, error) from error
-    try:
-        return config.kind.restore(config.data, config.recipe, Kept(decided, sizes, files))
-    except UsageError:
-        raise
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise damaged(path, error, *names) from error
-
-
-def damaged(path: Path, error: Exception, *names: str) -> UsageError:
-    """The error for what a run keeps of its data and is not what training wrote."""
-    beside = "".join(f" and {name}" for name in names)
-    return UsageError(
-        f"expected what the data decided under 'derived' in {path / 'config.json'}{beside} "
-        f"({one_line(error)}); {MEND}"
-    )
-
-
-def read_kept(path: Path, name: str) -> Json:
-    """The content of a JSON file that a run keeps.
+    """Restores the task of a run from the facts about its data and its further files.
 
     Raises:
-        UsageError: it is lost or damaged.
+        UsageError: a file is missing or damaged.
+        AttributeError, LookupError, TypeError, ValueError: the facts are not those of such a task.
     """
+    names = config.task.file_names(config.data)
     try:
-        return untrusted.read_json(path, name)
+        files = {name: read_json(path, name) for name in names}
     except FileNotFoundError as error:
-        raise UsageError(
-            f"expected what training wrote in {path / name}, which is missing; {MEND}"
-        ) from error
-
-
-def restore_states(
-    path: Path, config: Config, model: nn.Module, task: Task, warn: Callable[[str], None]
-) -> Checkpoint:
-    """The newest checkpoint, with the states of all seeds."""
-    try:
-        states = shapes_of_states(config, model, task.sample())
-    except (AttributeError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"expected the model of a run in {path / 'config.json'} ({one_line(error)}); restore "
-            f"that file"
-        ) from error
-    folder = path / "checkpoints"
-    checkpoint = checkpoints.restore(folder, states, warn, only_newest=True)
-    if checkpoint is None:
-        raise UsageError(
-            f"no whole checkpoint in {folder}; run train.py with --workdir={path} again"
-        )
-    return checkpoint
-
-
-def read_summary(path: Path) -> Summary:
-    """The results; empty for a run that is not finished."""
-    try:
-        summary: Summary = untrusted.read_json(path, "summary.json", Summary)
-        return summary
-    except FileNotFoundError:
-        return cast(Summary, {})
+        raise UsageError(f"the run in {path} has lost {error.filename}; {MEND}") from error
+    facts = {key: value for key, value in derived.items() if key not in TAKEN_OVER}
+    return config.task.restore(config.data, config.recipe, Kept(facts, derived["sizes"], files))

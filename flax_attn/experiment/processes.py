@@ -1,29 +1,27 @@
 """Several processes that train one run together, each with devices of its own.
 
-All processes take the same steps. What one of them decides or hears must be known to all before the
-next step, so they meet there. Process 0 alone writes the run directory. A process alone is the
-first, and waits for nobody.
+All processes take the same steps, so a decision of one must be known to all before the next step.
+Process 0 alone writes the run directory. A process alone is the first, and waits for nobody.
 """
 
 import contextlib
 import itertools
 import json
 import os
-import re
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
 from flax_attn.errors import UsageError, one_line
-from flax_attn.fields import flatten
 from flax_attn.runs.lock import LOCK
+from flax_attn.schema import flatten
 from flax_attn.types import Json, JsonObject, Tree
 
 VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
@@ -39,92 +37,49 @@ _meetings = itertools.count()
 def join(timeout: int = TIMEOUT) -> None:
     """Joins the other processes of a run, before anything else is done with JAX.
 
-    Who they are is said by three environment variables, or found by JAX under Slurm, Open MPI, and
-    on TPUs.
+    Three environment variables name them, or JAX finds them under Slurm, Open MPI, and on TPUs.
 
     Args:
-        timeout: the seconds that a process waits for the others, here and before every segment.
+        timeout: the seconds that a process waits for the others, here and before every chunk.
 
     Raises:
-        UsageError: variables that are missing or wrong, or an address that cannot be used.
+        UsageError: variables that are missing or wrong, or processes that do not come.
     """
     global _timeout
     _timeout = timeout
     if jax.distributed.is_initialized():
         return
-    variables = read_variables()
-    jax.config.update("jax_enable_preemption_service", False)  # signals are heard by `stopping`
-    timer = threading.Timer(timeout, _give_up, [variables])
+    address, count, number = [os.environ.get(name) for name in VARIABLES]
+    jax.config.update("jax_enable_preemption_service", False)  # `stopping` handles signals
+    timer = threading.Timer(timeout, _give_up)  # JAX aborts without a line, a minute later
     timer.daemon = True
     timer.start()
     try:
         jax.distributed.initialize(
-            variables.address,
-            variables.count,
-            variables.number,
-            initialization_timeout=timeout + 60,  # where JAX aborts without a line
+            address,
+            None if count is None else int(count),
+            None if number is None else int(number),
+            initialization_timeout=timeout + 60,
             heartbeat_timeout_seconds=min(HEARTBEAT, timeout),
             shutdown_timeout_seconds=timeout,
         )
     except (ValueError, RuntimeError) as error:
         raise UsageError(
-            f"cannot join the other processes ({one_line(error)}); set {', '.join(VARIABLES)}, or "
-            f"start under Slurm or Open MPI"
+            f"cannot join the other processes ({one_line(error)[:200]}); set "
+            f"{', '.join(VARIABLES)} in each, or start them under Slurm or Open MPI"
         ) from error
     finally:
         timer.cancel()
 
 
-class Variables(NamedTuple):
-    """What the environment says of the processes: the first one's address, how many, and which.
-
-    JAX finds what is None.
-    """
-
-    address: str | None = None
-    count: int | None = None
-    number: int | None = None
-
-
-def read_variables() -> Variables:
-    """What the environment says of the processes.
-
-    Raises:
-        UsageError: a variable that is missing, or a number that is not one.
-    """
-    address, count, number = values = [os.environ.get(name) for name in VARIABLES]
-    if count is None and number is None:
-        return Variables()
-    if address is None or count is None or number is None:
-        missing = VARIABLES[values.index(None)]
-        raise UsageError(f"expected all of {', '.join(VARIABLES)}, but {missing} is not set")
-    if not count.isdecimal() or not int(count):
-        raise UsageError(f"expected {VARIABLES[1]} to be a number of processes, got {count!r}")
-    if not number.isdecimal() or int(number) >= int(count):
-        raise UsageError(
-            f"expected JAX_PROCESS_ID to be 0 to JAX_NUM_PROCESSES - 1, got {number!r} of {count!r}"
-        )
-    if not re.fullmatch(r".+:\d+", address):
-        raise UsageError(
-            f"expected {VARIABLES[0]} to be HOST:PORT, such as 10.0.0.1:8476, got {address!r}"
-        )
-    return Variables(address, int(count), int(number))
-
-
-def _give_up(variables: Variables) -> NoReturn:
-    address, count, number = variables
-    who = f"process {number} of {count} at {address}" if address else "this one"
-    print(
-        f"error: expected all processes to join within {_timeout} s, but {who} still waits; start "
-        f"the missing ones, or raise --timeout",
-        file=sys.stderr,
-        flush=True,
-    )
+def _give_up() -> NoReturn:
+    line = f"error: expected all processes to join within {_timeout} s, but some are missing; start"
+    print(f"{line} them, or raise --timeout", file=sys.stderr, flush=True)
     os._exit(2)
 
 
 def is_first() -> bool:
-    """Whether this is the process that writes."""
+    """Returns whether this is the process that writes."""
     return jax.process_index() == 0
 
 
@@ -140,69 +95,52 @@ def meet(what: str, wait: int | None = None) -> None:
     """
     if jax.process_count() == 1:
         return
-    from orbax.checkpoint import multihost
-
-    name = f"{next(_meetings)}: {what}"
-    everyone, wait = set(range(jax.process_count())), wait or _timeout
+    name, wait = f"{next(_meetings)}: {what}", wait or _timeout
     try:
-        multihost.sync_global_processes(name, timeout=wait, processes=everyone)
-    except Exception as error:  # of the type that JAX takes from its runtime
-        missing = re.search(r"timed out task names:\s*([\d,\s]*\d)", str(error))
-        who = f"process {' '.join(missing[1].split())} is missing" if missing else one_line(error)
+        # `sync_global_devices` waits without a limit, also for a process that hangs
+        client: Any = multihost_utils.distributed.global_state.client
+        client.wait_at_barrier(name, timeout_in_ms=1000 * wait)
+    except RuntimeError as error:
         raise UsageError(
-            f"expected all processes at {what} within {wait} s, but {who}; look at its output"
+            f"expected all processes at {what} within {wait} s ({one_line(error)[:250]})"
         ) from error
 
 
 def agree(number: int) -> int:
-    """The largest number of any process. Raises a UsageError that names a missing one."""
-    if jax.process_count() == 1:
-        return number
-    return int(_all_of(np.int32(number)).max())
+    """Returns the largest number of any process."""
+    return number if jax.process_count() == 1 else int(_of_all(np.int32(number)).max())
 
 
-def tell(value: Json, wait: int | None = None) -> Json:
-    """What process 0 has as `value`, in all of them. `wait` is as in `meet`."""
+def broadcast(value: Json, wait: int | None = None) -> Json:
+    """Returns the value of process 0 in every process. `wait` is as in `meet`."""
     if jax.process_count() == 1:
         return value
     content = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    size = int(tell_arrays(np.int32(len(content)), wait))
+    meet("the value of process 0", wait)
+    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(content))))
     padded = np.zeros(size, np.uint8)
     if is_first():
         padded[:] = content
-    return json.loads(tell_arrays(padded).tobytes())
-
-
-def tell_arrays(tree: Tree, wait: int | None = None) -> Tree:
-    """The arrays that process 0 has, in all of them. All have trees of the same shapes."""
-    if jax.process_count() == 1:
-        return tree
-    meet("what process 0 tells", wait)
-    leaves, structure = jax.tree.flatten(jax.tree.map(np.asarray, tree))
-    # the sum that tells would turn -0.0 into 0.0
-    as_bytes = [np.frombuffer(leaf.tobytes(), np.uint8) for leaf in leaves]
-    told = [np.asarray(part).tobytes() for part in multihost_utils.broadcast_one_to_all(as_bytes)]
-    arrays = [np.frombuffer(t, leaf.dtype).reshape(leaf.shape) for t, leaf in zip(told, leaves)]
-    return jax.tree.unflatten(structure, arrays)
+    return json.loads(np.asarray(multihost_utils.broadcast_one_to_all(padded)).tobytes())
 
 
 def gather(tree: Tree) -> Tree:
-    """Arrays from all devices, whole, as NumPy's, in every process."""
+    """Returns arrays from all devices as NumPy arrays, whole in every process."""
     if jax.process_count() == 1:
         return jax.device_get(tree)
-    meet("what all devices hold")
+    meet("the arrays of all devices")
     return multihost_utils.process_allgather(tree, tiled=True)
 
 
-def _all_of(array: np.generic) -> np.ndarray:
-    """An array from every process, stacked."""
-    meet("what all tell")
+def _of_all(array: np.generic) -> np.ndarray:
+    """Stacks the arrays of all processes."""
+    meet("the numbers of all processes")
     return np.asarray(multihost_utils.process_allgather(array))
 
 
 @contextlib.contextmanager
 def first_ahead(what: str) -> Iterator[None]:
-    """Lets process 0 through before the others, which then find what it wrote."""
+    """Lets process 0 through before the others, which then find the files it wrote."""
     if not is_first():
         meet(what, ALONE)
     yield
@@ -215,19 +153,15 @@ def check_same(values: JsonObject) -> None:
     if jax.process_count() == 1:
         return
     here = json.loads(json.dumps(flatten(values | {"jax": jax.__version__})))
-    first = tell(here)
-    assert isinstance(first, dict)
-    other = [key for key in sorted(here | first) if here.get(key) != first.get(key)]
-    differs = np.flatnonzero(_all_of(np.int32(len(other))))
-    if other:
-        raise UsageError(
-            f"expected the same config in every process, but {other[0]} is {here.get(other[0])!r} "
-            f"in process {jax.process_index()} and {first.get(other[0])!r} in process 0"
-        )
-    if len(differs):
-        raise UsageError(
-            f"expected the same config in every process, but process {differs[0]} has another"
-        )
+    first = broadcast(here)
+    keys = [key for key in sorted(here | first) if here.get(key) != first.get(key)]
+    others = np.flatnonzero(_of_all(np.int32(len(keys))))
+    if len(others):
+        got = f"process {others[0]} has another"
+        if keys:
+            key, number = keys[0], jax.process_index()
+            got = f"{key} is {here.get(key)!r} in process {number} and {first.get(key)!r} in 0"
+        raise UsageError(f"expected the same config in every process, but {got}")
 
 
 def check_shared(workdir: Path) -> None:
@@ -235,14 +169,14 @@ def check_shared(workdir: Path) -> None:
     if jax.process_count() == 1:
         return
     file = workdir / LOCK
-    expected, deadline = tell(file.read_text() if is_first() else ""), time.monotonic() + NETWORK
-    while not (sees := _sees(file, expected)) and time.monotonic() < deadline:
+    expected, deadline = broadcast(file.read_text() if is_first() else ""), time.time() + NETWORK
+    while not (sees := _sees(file, expected)) and time.time() < deadline:
         time.sleep(0.1)
-    blind = np.flatnonzero(_all_of(np.int32(not sees)))
+    blind = np.flatnonzero(_of_all(np.int32(not sees)))
     if len(blind):
         raise UsageError(
             f"expected a run directory that all processes share, but process {blind[0]} does not "
-            f"see what process 0 writes in {workdir}; choose a --workdir that all machines mount"
+            f"see the files of process 0 in {workdir}; choose a --workdir that all machines mount"
         )
 
 
@@ -278,6 +212,5 @@ def fail(code: int) -> NoReturn:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()

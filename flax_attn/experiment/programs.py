@@ -1,8 +1,4 @@
-"""From a config to what trains: the model, the functions of one seed, and programs over all seeds.
-
-`build_model` makes the model, `make_one_seed` the functions of one seed, and `make_programs` what
-XLA compiles of them over all seeds and devices.
-"""
+"""Makes the programs of a run: the model, the functions of one seed, and these over all seeds."""
 
 import dataclasses
 import functools
@@ -20,10 +16,10 @@ from jaxtyping import Array, Key
 from flax_attn import platforms
 from flax_attn.errors import UsageError, one_line, shortened, unknown
 from flax_attn.experiment.config import Config
-from flax_attn.kinds.task import Task, row_lengths
 from flax_attn.models.forward import Inputs, Params, sharing_sequences
+from flax_attn.tasks.task import Task, row_lengths
 from flax_attn.training import buckets, epoch
-from flax_attn.training.epoch import TrainState, choose
+from flax_attn.training.epoch import TrainState
 from flax_attn.training.mesh import (
     EVERYWHERE,
     SEEDS,
@@ -40,16 +36,13 @@ from flax_attn.types import Json, Options, Tree
 
 States = TrainState  # of all seeds, stacked along the leading axis
 Scores = dict[str, Array]  # (seeds,) by metric
-MOST_NUMBERS = 2**28  # of a batch
-# what Flax and JAX raise for fields that make no model
+# the errors of Flax and JAX for fields that make no model
 NOT_MADE = (ArithmeticError, AssertionError, AttributeError, FlaxError, LookupError)
 NOT_MADE += (NotImplementedError, TypeError, ValueError)
 
 
 def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
-    """The model of a config.
-
-    Its fields are those of the config's `model` part, and what the data decide.
+    """Builds the model of a config from the fields of its `model` part and those of the data.
 
     Raises:
         UsageError: an unknown field, or a model that is not for such data.
@@ -76,15 +69,14 @@ def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
 
 
 def _frozen(value: Json) -> Json:
-    """Lists as tuples: a model with a list has no hash."""
+    """Returns lists as tuples: a model with a list has no hash."""
     return tuple(value) if isinstance(value, list) else value
 
 
 def layer_table(model: nn.Module, sample: Inputs, params: Params) -> str:
-    """The outermost layers with their output shapes and parameters. `params` may be shapes.
+    """Returns a table of the outermost layers with their output shapes, and counts the parameters.
 
-    Raises:
-        UsageError: a model that cannot be built from its fields.
+    `params` may be shapes. Raises a UsageError for a model that cannot be built from its fields.
     """
     # a key without a program to compile
     key = jax.random.wrap_key_data(jax.device_put(np.zeros(2, np.uint32)), impl="threefry2x32")
@@ -93,13 +85,13 @@ def layer_table(model: nn.Module, sample: Inputs, params: Params) -> str:
         table = nn.tabulate(model, key, depth=1, console_kwargs=console)(jax.device_put(sample))
     except NOT_MADE as error:
         raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
-    # its total of parameters also counts what is carried
+    # its total of parameters also counts the carry
     layers, _, _ = table.rpartition("Total Parameters")
     return f"{layers.rstrip()}\nparameters: {count_parameters(params):,}"
 
 
 def shapes_of_params(model: nn.Module, task: Task) -> Params:
-    """The shapes of the parameters of a model whose outputs fit the targets of a task.
+    """Returns the shapes of the parameters of a model, and tries it on a training example.
 
     Raises:
         UsageError: a model that cannot be built from its fields, or that is not for such data.
@@ -108,11 +100,15 @@ def shapes_of_params(model: nn.Module, task: Task) -> Params:
     init = functools.partial(model.init_with_output, train=False)
     try:
         output, variables = jax.eval_shape(init, jax.random.key(0), row["inputs"])
-        _check_output(output)
+        if not isinstance(output, tuple) or len(output) != 2 or not isinstance(output[1], dict):
+            got = "an array" if hasattr(output, "shape") else type(output).__name__
+            raise TypeError(f"it gives {got}, not (outputs, aux) with aux a dict")
+        if not isinstance(output[1].get("attention", {}), dict):
+            raise TypeError("it gives an aux['attention'] that is no dict of weights by name")
         params = variables["params"]
     except NOT_MADE as error:
         raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
-    measure = lambda outputs, aux, row: task.measure(outputs, aux, row, True)[0]
+    measure = lambda outputs, aux, row: task.loss(outputs, aux, row, True)[0]
     try:
         jax.eval_shape(measure, output[0], output[1], row)
     except NOT_MADE as error:
@@ -123,21 +119,16 @@ def shapes_of_params(model: nn.Module, task: Task) -> Params:
     return params
 
 
-def _check_output(output: Tree) -> None:
-    """Raises a TypeError for what a model gives, as shapes, where it is not `(outputs, aux)`."""
-    if not isinstance(output, tuple) or len(output) != 2 or not isinstance(output[1], dict):
-        got = "an array" if hasattr(output, "shape") else type(output).__name__
-        raise TypeError(f"it gives {got}, not (outputs, aux) with aux a dict")
-    if not isinstance(output[1].get("attention", {}), dict):
-        raise TypeError("it gives an aux['attention'] that is no dict of weights by name")
-
-
 def count_parameters(params: Params) -> int:
+    """Counts the numbers in the parameters."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
 def make_loss(model: nn.Module, measure: Callable[..., Tree]) -> epoch.Loss:
-    """`loss(params, carry, batch, key) -> (loss, (carry, metrics))`; evaluation has no key."""
+    """Makes `loss(params, carry, batch, key) -> (loss, (carry, metrics))`.
+
+    The key is for dropout; evaluation has none.
+    """
 
     def loss(params: Params, carry: Params, batch: epoch.Batch, key: Key[Array, ""] | None) -> Tree:
         batch = cut_rows(batch)
@@ -154,7 +145,7 @@ def make_loss(model: nn.Module, measure: Callable[..., Tree]) -> epoch.Loss:
 def make_create(
     config: Config, model: nn.Module, sample: Inputs, num_steps: int
 ) -> Callable[[Array], TrainState]:
-    """`create(seed)` makes the state that a seed begins with."""
+    """Makes `create(seed)`, which makes the state that a seed begins with."""
     sample = jax.device_put(sample)
 
     def init(key: Key[Array, ""]) -> tuple[Params, Params]:
@@ -166,13 +157,7 @@ def make_create(
 
 
 def shapes_of_states(config: Config, model: nn.Module, sample: Inputs) -> Tree:
-    """The shapes and dtypes of the states of all seeds. Nothing is allocated.
-
-    Raises:
-        AttributeError, TypeError, ValueError: a model that cannot be made.
-    """
-    if sum(leaf.size for leaf in jax.tree.leaves(sample)) > MOST_NUMBERS:
-        raise ValueError(f"more than {MOST_NUMBERS:,} numbers in a batch")
+    """Returns the shapes and dtypes of the states of all seeds. Nothing is allocated."""
 
     def create(sample: Inputs) -> TrainState:
         # the number of steps decides no shape
@@ -185,7 +170,7 @@ def shapes_of_states(config: Config, model: nn.Module, sample: Inputs) -> Tree:
 
 
 def count_steps(config: Config, task: Task) -> int:
-    """The steps of an epoch: those that the config wants, or once through the training examples."""
+    """Counts the steps of an epoch: those of the config, or once through the training examples."""
     train = task.rows.train
     num_examples, lengths = len(jax.tree.leaves(train)[0]), row_lengths(train)
     if config.steps_per_epoch:
@@ -198,9 +183,9 @@ def count_steps(config: Config, task: Task) -> int:
 
 
 def make_plan(config: Config, task: Task, num_steps: int) -> tuple[Callable, Tree]:
-    """How an epoch is laid out, and how a batch is made.
+    """Makes the functions that lay out an epoch and make a batch.
 
-    A batch is drawn, gathered, or gathered from a bucket of rows of like length. There is a
+    A batch is drawn, gathered, or gathered from a bucket of rows of similar length. There is a
     function for each bucket.
     """
     draw, train = task.rows.draw, task.rows.train
@@ -219,7 +204,7 @@ def make_plan(config: Config, task: Task, num_steps: int) -> tuple[Callable, Tre
 
 
 def make_batches(config: Config, task: Task) -> dict[str, list[epoch.Batch]]:
-    """The rows that a run is measured on as stacked batches by split, one stack a length."""
+    """Stacks the batches that a run is evaluated on, by split, one stack for each length."""
 
     def stacks(rows: epoch.Batch) -> list[epoch.Batch]:
         if (lengths := row_lengths(rows)) is None:
@@ -236,41 +221,42 @@ def make_batches(config: Config, task: Task) -> dict[str, list[epoch.Batch]]:
 
 
 def num_buckets(config: Config) -> int:
-    """The number of lengths of batches, for data whose rows differ in length."""
+    """Returns the number of batch lengths, for data whose rows differ in length."""
     return getattr(config.data, "num_buckets", 1)
 
 
 class OneSeed(NamedTuple):
-    """What a run does with one seed, as functions that are not compiled.
+    """The functions of one seed, not compiled.
 
     Attributes:
-        create: from a seed to its state.
-        first_metrics: from a state and rows to the metrics of the first step of all.
-        train_steps: from a state, sums of metrics, the number of the epoch, two steps of it and
-            rows to the state and the sums after the steps between, and whether they are finite.
-        guarded_steps: the same, where a step that is not finite changes nothing.
-        evaluate: from parameters, carry and batches by split to metrics by split.
-        after_epoch: from a state, the score of validation and the number of the epoch to a state.
+        create: `seed -> state`.
+        order: `(state, epoch) -> order`, the layout of an epoch.
+        first_metrics: `(state, order, rows) -> metrics` of the first step.
+        train_steps: `(state, sums, order, epoch, first, last, rows) -> (state, sums, is_finite)`.
+        evaluate: `(params, carry, batches) -> metrics`, both by split.
+        after_epoch: `(state, score, epoch) -> state`.
     """
 
     create: Callable[[Array], TrainState]
-    first_metrics: Callable[[TrainState, epoch.Batch], epoch.Metrics]
+    order: Callable[[TrainState, Array], Tree]
+    first_metrics: Callable[[TrainState, Tree, epoch.Batch], epoch.Metrics]
     train_steps: Callable
-    guarded_steps: Callable
     evaluate: Callable[[Params, Params, dict[str, list[epoch.Batch]]], dict[str, Scores]]
     after_epoch: Callable[[TrainState, Array, Array], TrainState]
 
 
 def make_one_seed(config: Config, model: nn.Module, task: Task, steps_an_epoch: int) -> OneSeed:
-    """The functions of one seed, from its state at the start to what follows an epoch."""
-    loss = make_loss(model, task.measure)
+    """Makes the functions of one seed."""
+    loss = make_loss(model, task.loss)
     num_steps = config.num_epochs * steps_an_epoch
     optimizer = config.optimizer.build(config.learning_rate, num_steps)
     plan, fetch = make_plan(config, task, steps_an_epoch)
-    layout = {"plan": plan, "fetch": fetch}
-    take_step = functools.partial(epoch.train_step, loss=loss, optimizer=optimizer)
-    step = jax.jit(take_step, inline=True)  # traced once, for its sums and for its steps
-    guarded = functools.partial(take_step, max_bad_steps=config.max_bad_steps)
+    step = functools.partial(epoch.train_step, loss=loss, optimizer=optimizer)
+    step = jax.jit(step, inline=True)  # traced once, for its sums and for its steps
+
+    def first_metrics(state: TrainState, order: Tree, rows: epoch.Batch) -> epoch.Metrics:
+        entry, key = jax.tree.map(lambda leaf: leaf[0], order), state.epoch_key(jnp.int32(1))
+        return epoch.take_step(state, entry, key, rows, step=step, fetch=fetch)[1]
 
     def evaluate(
         params: Params, carry: Params, batches: dict[str, list[epoch.Batch]]
@@ -280,15 +266,14 @@ def make_one_seed(config: Config, model: nn.Module, task: Task, steps_an_epoch: 
             for name, stacks in batches.items()
         }
 
+    rules = {"plateau": config.optimizer.plateau, "patience": config.patience}
     return OneSeed(
         create=make_create(config, model, task.sample(), num_steps),
-        first_metrics=functools.partial(epoch.first_metrics, step=step, **layout),
-        train_steps=functools.partial(epoch.train_steps, step=step, **layout),
-        guarded_steps=functools.partial(epoch.train_steps, step=guarded, **layout),
+        order=functools.partial(epoch.order_of_epoch, plan=plan),
+        first_metrics=first_metrics,
+        train_steps=functools.partial(epoch.train_steps, step=step, fetch=fetch),
         evaluate=evaluate,
-        after_epoch=functools.partial(
-            TrainState.after_epoch, plateau=config.optimizer.plateau, patience=config.patience
-        ),
+        after_epoch=functools.partial(TrainState.after_epoch, **rules),
     )
 
 
@@ -296,30 +281,30 @@ class Programs(NamedTuple):
     """The functions of `OneSeed`, compiled over all seeds and devices.
 
     Attributes:
-        mesh: the devices. States and sums lie on it by seeds, rows and batches as a whole.
+        mesh: the devices. States, sums and order lie on it by seeds, rows and batches as a whole.
         one_seed: the functions themselves, for one device.
-        zero_sums: from states and rows to sums of metrics to begin an epoch with.
-        choose: from truth values, one a seed, and two trees to the leaves of the one or the other.
+        zero_sums: `(states, order, rows) -> sums` of metrics to begin an epoch with.
         steps_an_epoch: how many there are.
     """
 
     mesh: Mesh
     one_seed: OneSeed
     create: Callable[[range], States]
-    zero_sums: Callable[[States, epoch.Batch], epoch.Metrics]
+    order: jax.stages.Wrapped
+    zero_sums: Callable[[States, Tree, epoch.Batch], epoch.Metrics]
     train_steps: jax.stages.Wrapped
-    guarded_steps: jax.stages.Wrapped
     evaluate: jax.stages.Wrapped
     after_epoch: Callable[[States, Array, np.int32], States]
-    choose: Callable[[Array, Tree, Tree], Tree]
     steps_an_epoch: int
 
     def train_epoch(
         self, states: States, number: int | Array, rows: epoch.Batch
     ) -> tuple[States, Scores]:
-        """A whole epoch in one call: the states and the metrics."""
+        """Takes a whole epoch in one call. Returns the states and the metrics."""
+        order = self.order(states, np.int32(number))
         bounds = (np.int32(number), np.int32(0), np.int32(self.steps_an_epoch))
-        states, sums, _ = self.train_steps(states, self.zero_sums(states, rows), *bounds, rows)
+        sums = self.zero_sums(states, order, rows)
+        states, sums, _ = self.train_steps(states, sums, order, *bounds, rows)
         return states, epoch.compute(sums)
 
 
@@ -329,10 +314,10 @@ def make_programs(
     task: Task,
     mesh: Mesh | None = None,
 ) -> Programs:
-    """Builds the run's programs; one compilation of each serves all epochs.
+    """Makes the programs of a run; one compilation of each serves all epochs.
 
     Args:
-        config, model, task: what is trained.
+        config, model, task: to train.
         mesh: the devices; None for all, as far as they divide the work.
 
     Raises:
@@ -353,10 +338,10 @@ def make_programs(
     def over_all(function: Callable, mapped: int, out: Tree) -> jax.stages.Wrapped:
         return jax.jit(over_seeds(mesh, one_by_one(function, mapped), mapped), out_shardings=out)
 
-    first_metrics = jax.jit(over_seeds(mesh, one_by_one(one.first_metrics)))  # traced, never run
+    first_metrics = over_all(one.first_metrics, 2, seeds)  # traced, never run
 
-    def zero_sums(states: States, rows: epoch.Batch) -> epoch.Metrics:
-        shapes = jax.eval_shape(first_metrics, states, rows)
+    def zero_sums(states: States, order: Tree, rows: epoch.Batch) -> epoch.Metrics:
+        shapes = jax.eval_shape(first_metrics, states, order, rows)
         return put(mesh, zeros_like(shapes), SEEDS)
 
     after_epoch = over_seeds(mesh, jax.vmap(one.after_epoch, in_axes=(0, 0, None)), 2)
@@ -364,12 +349,11 @@ def make_programs(
         mesh=mesh,
         one_seed=alone,
         create=lambda seeds: put(mesh, stack_seeds(alone.create, seeds), SEEDS),
+        order=over_all(one.order, 1, seeds),
         zero_sums=zero_sums,
-        train_steps=over_all(one.train_steps, 2, (seeds, seeds, everywhere)),
-        guarded_steps=over_all(one.guarded_steps, 2, (seeds, seeds, everywhere)),
+        train_steps=over_all(one.train_steps, 3, (seeds, seeds, everywhere)),
         evaluate=over_all(one.evaluate, 2, everywhere),
         after_epoch=jax.jit(after_epoch, out_shardings=seeds),
-        choose=jax.jit(over_seeds(mesh, jax.vmap(choose), 3), out_shardings=seeds),
         steps_an_epoch=steps_an_epoch,
     )
 

@@ -1,7 +1,9 @@
-"""Training from a config into a run directory."""
+"""Trains a config into a run directory. The program is read from top to bottom.
+
+`run` opens the directory and loads the data, `train` trains and saves, `finish` writes the results.
+"""
 
 import contextlib
-import math
 import os
 import time
 import traceback
@@ -15,14 +17,13 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from flax_attn import kinds, platforms
+from flax_attn import platforms
 from flax_attn.data.contents import NO_TRAINING
 from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.experiment import processes
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.debugging import find_nan
 from flax_attn.experiment.programs import (
-    NOT_MADE,
     Programs,
     Scores,
     States,
@@ -35,14 +36,12 @@ from flax_attn.experiment.programs import (
     shapes_of_params,
 )
 from flax_attn.files import check_data_folder, expanded, replacing, sha256
-from flax_attn.kinds.task import Task, row_lengths
 from flax_attn.models.cpu import instruction_set
-from flax_attn.models.forward import Inputs, Params
-from flax_attn.runs import checkpoints, sums
-from flax_attn.runs.checkpoints import Progress
-from flax_attn.runs.directory import RunDirectory
+from flax_attn.models.forward import Params
+from flax_attn.runs import checkpoints, directory, metrics_log, reading
+from flax_attn.runs.checkpoints import Note, Progress
+from flax_attn.runs.directory import CHECKPOINTS
 from flax_attn.runs.examples import fitting
-from flax_attn.runs.metrics_log import MetricsLog
 from flax_attn.runs.results import Measure, Summary
 from flax_attn.runs.rows import (
     Row,
@@ -53,9 +52,11 @@ from flax_attn.runs.rows import (
     summarize,
     summarize_values,
 )
+from flax_attn.runs.untrusted import read_json
 from flax_attn.stopping import FINISHED, Stop
+from flax_attn.tasks.task import Task, row_lengths
 from flax_attn.training import epoch
-from flax_attn.training.mesh import EVERYWHERE, SEEDS, put, zeros_like
+from flax_attn.training.mesh import EVERYWHERE, SEEDS, put
 from flax_attn.types import JsonObject, Tree
 
 Say = Callable[[str], None]  # takes a line, or several, for the user
@@ -63,19 +64,18 @@ OnEpoch = Callable[[list[Row]], None]  # takes the rows of an epoch, one a seed
 OnSteps = Callable[["Steps"], None]
 OnModel = Callable[["Trained"], None]
 
-# bytes that a checkpoint takes at most for each parameter, and for what a model carries
-A_PARAMETER, BESIDE = 64, 2**28
-
-ALWAYS_SMALL = 2**28  # a product of sizes up to which counting, a quarter of a second, is not worth
-COPIES = 4  # of the parameters while they train: theirs, the best, and two moments
+# Steps between two looks at signals. A call without steps takes 0.6 ms with `shapes_cnn` on 2 CPU
+# cores, and a step 1.7 ms, so chunks of 20 steps cost 2 %; up to 50 ms a step they take a second.
+CHUNK = 20
+PROGRESS = 0.5  # seconds between two calls of `on_steps`
 
 
 def silent(_: object) -> None:
-    """Takes lines, and shows none."""
+    """Ignores its argument."""
 
 
 class Steps(NamedTuple):
-    """How many steps of an epoch are done. The metrics of these steps are means over seeds."""
+    """The number of steps of an epoch that are done, and their metrics as means over seeds."""
 
     epoch: int
     done: int
@@ -84,7 +84,7 @@ class Steps(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A model as it stands: the kept parameters of all seeds, and the rows of the last epoch."""
+    """A model in training: the parameters to judge by seed, and the rows since the last call."""
 
     task: Task
     model: nn.Module
@@ -93,12 +93,12 @@ class Trained(NamedTuple):
 
 
 class Listeners(NamedTuple):
-    """Who hears of a training.
+    """Functions that follow a training.
 
     Attributes:
         say: takes lines for the user.
         on_epoch: takes the rows of each epoch as it ends.
-        on_steps: takes how far an epoch is, about once a second.
+        on_steps: takes the progress within an epoch, about twice a second, and at its end.
         on_model: takes the model before the first epoch, and after each.
     """
 
@@ -106,6 +106,24 @@ class Listeners(NamedTuple):
     on_epoch: OnEpoch = silent
     on_steps: OnSteps | None = None
     on_model: OnModel | None = None
+
+
+class Snapshot(NamedTuple):
+    """All of a training at one moment, as a checkpoint stores it.
+
+    Attributes:
+        progress: whole epochs, and steps of the next.
+        states: of all seeds.
+        sums: of the metrics of the steps of the next epoch.
+        seconds: of training in all tries.
+        rows: the metrics of all epochs.
+    """
+
+    progress: Progress
+    states: States
+    sums: epoch.Metrics
+    seconds: float
+    rows: list[Row]
 
 
 def run(
@@ -121,26 +139,25 @@ def run(
     debug_nans: bool = False,
     sequence: int = 1,
 ) -> Summary:
-    """Trains what the config describes, or resumes it, and returns the summary.
+    """Trains a config, or resumes it, and returns the summary.
 
-    A finished run is left alone. One whose files are damaged is mended.
+    A finished run is left alone. One whose files are damaged is repaired.
 
     Args:
         config: all that decides the run.
-        workdir: the run directory, one that is there or is to be made.
+        workdir: the run directory, which exists or will be made.
         manual_dir: a folder with one folder a data set; None for downloads.
-        say, on_epoch, on_steps, on_model: those of `Listeners`. The last two hear of one process
-            alone, not of one of several.
-        stop: what hears signals; None for nothing.
-        debug_nans: whether the first step that is not finite ends the run, and says where.
+        say, on_epoch, on_steps, on_model: those of `Listeners`. Several processes call the last two
+            in none of them.
+        stop: the signals; None for nothing.
+        debug_nans: whether the first step that is not finite ends the run, and names the operation.
         sequence: the number of devices that share each sequence, for a Transformer.
 
     Raises:
-        UsageError: before anything is written, for data that are not there or do not fit the
-            config, and for a directory that is not this run's, or in use. Later, for checkpoints
-            that are all damaged, a disk that is full, or seeds that all went bad; what was there is
-            left as it is.
-        Stopped: a signal has come. Where training stands is saved.
+        UsageError: before anything is written, for data that are missing or do not fit the config,
+            and for a directory that is not this run's, or in use. Later, for checkpoints that are
+            all damaged, a full disk, or seeds that all diverged; the files stay as they are.
+        Stopped: a signal has come, and the training is saved.
         FloatingPointError: with `debug_nans`, where the first NaN arose.
     """
     stop, is_first = stop or Stop(), processes.is_first()
@@ -148,384 +165,310 @@ def run(
         stop.agree = processes.agree
         options = {"workdir": str(workdir), "debug_nans": debug_nans, "sequence": sequence}
         processes.check_same(config.values | options)
-        on_steps = on_model = None  # to gather what they take, all processes would have to meet
+        on_steps = on_model = None  # to gather their arguments, all processes would have to meet
     listeners = Listeners(say, on_epoch, on_steps, on_model) if is_first else Listeners()
     say = listeners.say
     mesh = mesh_of(config, sequence=sequence)  # the same error in all processes at once
-    with RunDirectory.opened(workdir, config.values, say, is_first) as directory:
+    with directory.opened(workdir, config.values, say, is_first) as stored:
         processes.check_shared(workdir)
-        directory.stored = processes.tell(directory.stored)
-        summary = report_finished(directory, config, say) if is_first else None
-        summary = processes.tell(summary, processes.ALONE)
+        stored = processes.broadcast(stored)
+        summary = read_finished(workdir, config, stored, say) if is_first else None
+        summary = processes.broadcast(summary, processes.ALONE)
         if summary is None:
-            with as_begun(directory):
+            derived = (stored or {}).get("derived")
+            with as_begun(derived, say):
                 with processes.first_ahead("the data"):
                     task = load_task(config, manual_dir)
                 check_data_folder("manual_dir", manual_dir)
-                check_same_data(directory.path, directory.derived, task)
+                check_same_data(workdir, derived, task)
                 check_enough(config, task)
-                summary = fill(config, directory, task, mesh, listeners, stop, debug_nans)
+                summary = train(config, workdir, task, mesh, listeners, stop, debug_nans)
     stop.check(FINISHED)
     return cast(Summary, summary)
 
 
+def read_finished(
+    path: Path, config: Config, stored: JsonObject | None, say: Say
+) -> Summary | None:
+    """Returns the summary of a run that is complete and as long as the config.
+
+    Missing figures are drawn again. Returns None for any other run, which training completes.
+    """
+    if stored is None or not (path / "summary.json").exists():
+        return None
+    try:
+        record = reading.read(path)
+        summary = record.summary
+        if summary["epochs"] != config.num_epochs and not summary["stopped"]:
+            return None
+        for name in config.task.file_names(config.data):
+            read_json(path, name)
+        note = checkpoints.newest(path / CHECKPOINTS)
+        if note is None or note.progress != (summary["epochs"], 0):
+            raise UsageError(f"the run in {path} has lost its last checkpoint")
+    except (FileNotFoundError, UsageError) as error:
+        say(f"{str(error).partition(';')[0]}; repairing it")
+        return None
+    from flax_attn.tasks import figures  # training needs no matplotlib
+
+    directory.clear(path)
+    figures.draw_missing(record)
+    before = (stored.get("derived") or {}).get("files") or {}
+    for name in (config.values["data"].get(key) for key in ("file", "test_file")):
+        if name in before and (file := expanded(name)).is_file() and sha256(file) != before[name]:
+            say(f"{name} has changed since this run; to train on it, choose another --workdir")
+    say("this run is finished; its results:")
+    return summary
+
+
+@contextlib.contextmanager
+def as_begun(derived: JsonObject | None, say: Say) -> Iterator[None]:
+    """Takes the precision of products that a run began with, else that of process 0."""
+    derived = derived or {}
+    now = instruction_set.current()
+    if (before := derived.get("instruction_set", now)) != now:
+        say(f"this run began on a CPU with {before}, and goes on with {now}: rounding may differ")
+    precision = derived.get("matmul_precision", platforms.matmul_precision())
+    with platforms.multiplying(processes.broadcast(precision)):
+        yield
+
+
 def load_task(config: Config, manual_dir: Path | None) -> Task:
-    """The task of a config, with its data.
+    """Loads the data of a config and makes its task.
 
     Raises:
         UsageError: the data cannot be read; or a data set of the user's own raises an error, or
-            does not load what its kind says.
+            does not load what its kind needs.
     """
     name = config.values["data"]["name"]
     try:
-        return config.kind.load(config.data, config.recipe, manual_dir)
+        return config.task.load(config.data, config.recipe, manual_dir)
     except Exception as error:  # whatever the user's code may raise
-        is_told = isinstance(error, UsageError) or getattr(error, "filename", None)
-        if is_told or ":" not in name:
+        is_clear = isinstance(error, UsageError) or getattr(error, "filename", None)
+        if is_clear or ":" not in name:
             raise
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise UsageError(
-            f"expected {shortened(name)} to load what {config.kind.data_class.__name__} says, got "
+            f"expected {shortened(name)} to load what the data set class says, got "
             f"{type(error).__name__}: {one_line(error)} ({Path(frame.filename).name}, line "
             f"{frame.lineno})"
         ) from error
 
 
-@contextlib.contextmanager
-def as_begun(directory: RunDirectory) -> Iterator[None]:
-    """Takes the forms of the instruction set, and the precision, that a run began with.
-
-    A run that begins takes those of this machine, and process 0 decides.
-
-    Raises:
-        UsageError: the run directory names others than there are.
-    """
-    derived = directory.derived or {}
-    form = derived.get("instruction_set", instruction_set.current())
-    precision = derived.get("matmul_precision", platforms.matmul_precision())
-    form, precision = processes.tell([form, precision])
-    try:
-        forms, products = instruction_set.taking(form), platforms.multiplying(precision)
-    except ValueError as error:
-        raise UsageError(
-            f"{error} under 'derived' in {directory.path / 'config.json'}; restore that file"
-        ) from error
-    with forms, products:
-        yield
-
-
-def report_finished(directory: RunDirectory, config: Config, say: Say) -> Summary | None:
-    """The summary of a run that is whole and as long as the config says.
-
-    Figures that are gone or damaged are drawn again. None for any other run, which training mends.
-    """
-    if directory.stored is None or not (directory.path / "summary.json").exists():
-        return None
-    try:
-        record = kinds.read(directory.path)
-        summary = record.summary
-        most = A_PARAMETER * summary["parameters"] * len(summary["seeds"]) + BESIDE
-        _, damaged = checkpoints.newest_whole(directory.checkpoints, silent, most)
-    except UsageError as error:
-        say(f"{str(error).partition(';')[0]}; mending it")
-        return None
-    if damaged:
-        say(f"{damaged[0]}; mending it")
-        return None
-    if record.summary["epochs"] != config.num_epochs and not record.summary["stopped"]:
-        return None
-    from flax_attn.kinds import figures  # matplotlib is not there to train
-
-    directory.clear()
-    for name in filter(sums.is_figure, sums.changes(directory.path)):
-        (directory.path / name).unlink(missing_ok=True)
-    if figures.draw_missing(record):
-        directory.end(name for name in sums.read(directory.path) if "/" not in name)
-    for name in changed_files(config, directory.derived):
-        say(f"{name} has changed since this run; to train on it, choose another --workdir")
-    say("this run is finished; its results:")
-    return record.summary
-
-
-def changed_files(config: Config, derived: JsonObject | None) -> list[str]:
-    """The files of the config that are there, with other contents than the run had.
-
-    `derived` is what the run's data decided.
-    """
-    before = (derived or {}).get("files")
-    before = before if isinstance(before, dict) else {}
-    names = [config.values["data"].get(key) for key in ("file", "test_file")]
-    paths = {name: expanded(name) for name in names if name in before}
-    return [name for name in paths if paths[name].is_file() and sha256(paths[name]) != before[name]]
-
-
-def fill(
+def train(
     config: Config,
-    directory: RunDirectory,
+    path: Path,
     task: Task,
     mesh: Mesh,
     listeners: Listeners,
     stop: Stop,
     debug_nans: bool,
 ) -> Summary:
-    """Trains a run that is not finished, fills its directory and returns the summary."""
-    say = listeners.say
+    """Trains a run from its last checkpoint or from the start, and fills its directory."""
+    say, on_epoch, on_steps, on_model = listeners
     model = build_model(config, task.kept.sizes)
     layers = layer_table(model, task.sample(), shapes_of_params(model, task))
     programs = make_programs(config, model, task, mesh)
-    if processes.is_first():
-        directory.begin(config.values)
     say(f"device: {describe_device()}")
     if jax.device_count() > 1:
-        say(describe_mesh(programs.mesh, config))
+        say(describe_mesh(mesh, config))
     say(layers)
     if task.rows.draw is None:
         say(f"examples: {describe_splits(task)}")
     say("compiling; the first start of a model takes longest")
-    loop = Loop(config, programs, task, directory, stop, debug_nans)
-    now = loop.begin(say)
-    if processes.is_first():
-        begin_to_write(config, task, directory)
-        loop.log.begin(now.rows)
-    epoch = now.progress.epoch
-    stop.check(f"epoch {epoch} is saved" if epoch else "nothing is saved yet")
-    now = loop.train(now, model, listeners)
-    if now.progress.epoch < config.num_epochs:
-        say(f"stopped early: validation has not got better for {config.patience} epochs")
-    say("writing the results and the pictures")
-    return finish(config, model, loop, task, directory, now)
 
+    # arrays and programs
+    rows, batches = put(mesh, (task.rows.train, make_batches(config, task)), EVERYWHERE)
+    states = programs.create(config.seeds)
+    order = programs.order(states, np.int32(1))  # also an example of its shapes
+    zeros = programs.zero_sums(states, order, rows)
+    start = Snapshot(Progress(0), states, zeros, 0.0, [])
+    now = restore(path / CHECKPOINTS, start, mesh, say)
+    began = time.perf_counter() - now.seconds  # compiling counts as training
+    is_done = now.progress.epoch == config.num_epochs
+    take, evaluate = compiled(programs, start, order, rows, batches, is_done)
 
-class Snapshot(NamedTuple):
-    """All of a training at one moment, as a checkpoint stores it.
-
-    Attributes:
-        progress: epochs, and steps of the next.
-        states: of all seeds.
-        sums: of the metrics of the steps of the next epoch.
-        seconds: of training in all tries.
-        rows: metrics, at least those of the last epoch.
-    """
-
-    progress: Progress
-    states: States
-    sums: epoch.Metrics
-    seconds: float
-    rows: list[Row]
-
-
-class Loop:
-    """Trains a run, from its last checkpoint or from the start."""
-
-    def __init__(
-        self,
-        config: Config,
-        programs: Programs,
-        task: Task,
-        directory: RunDirectory,
-        stop: Stop,
-        debug_nans: bool = False,
-    ):
-        self.config, self.programs, self.task = config, programs, task
-        self.directory, self.stop, self.debug_nans = directory, stop, debug_nans
-        rows = (task.rows.train, make_batches(config, task))
-        self.rows, self.batches = put(programs.mesh, rows, EVERYWHERE)
-        self.log = MetricsLog(directory.path)
-
-    def begin(self, say: Say) -> Snapshot:
-        """Compiles, and goes to the last whole checkpoint, or to the start, which it measures."""
-        states = self.programs.create(self.config.seeds)
-        weights = (states.params, states.carry, self.batches)
-        evaluation = self.programs.evaluate.lower(*weights)
-        with ThreadPoolExecutor(1) as beside:  # XLA compiles a program on one core
-            compiling = beside.submit(evaluation.compile)
-            self.zeros = self.programs.zero_sums(states, self.rows)
-            now = self.restore(states, say)
-            now = now._replace(seconds=now.seconds + self.compile_steps(now))
-            self.evaluate = compiling.result()
-        if now.rows:
-            return now
+    # the first evaluation, and the files that a run begins with
+    if not now.rows:
         processes.meet("the first evaluation")
-        before = self.evaluate(*weights)
-        rows = metric_rows(0, processes.gather(now.states.counts()), before)
-        check_finite(rows)
-        return now._replace(rows=rows)
+        scores = evaluate(states.params, states.carry, batches)
+        now = now._replace(rows=metric_rows(0, processes.gather(states.counts()), scores))
+        check_finite(now.rows)
+    values = config.values | {"derived": derived_of(task)}
+    if processes.is_first():
+        directory.begin(path, values, task.kept.files)
+        metrics_log.write(path, now.rows)
+    number = now.progress.epoch
+    stop.check(f"epoch {number} is saved" if number else "nothing is saved yet")
+    show(config, task, model, now, now.rows, on_model)
 
-    def restore(self, states: States, say: Say) -> Snapshot:
-        """The last whole checkpoint, or the start. What stands after it is removed."""
-        start = Snapshot(Progress(0), states, self.zeros, 0.0, [])
-        first = start._replace(states=zeros_like(states), sums=zeros_like(self.zeros))
+    # the loop
+    stop.saves = True
+    while now.progress.epoch < config.num_epochs:
+        stopped = processes.gather(now.states.stopped)  # (seeds,)
+        if stopped.all():
+            say(f"stopped early: validation has not improved for {config.patience} epochs")
+            break
+        number, shown = now.progress.epoch + 1, time.perf_counter()
+        order = programs.order(now.states, np.int32(number))
+        while now.progress.step < programs.steps_an_epoch:
+            now = take_chunk(take, programs, now, order, rows, debug_nans)
+            now = now._replace(seconds=time.perf_counter() - began)
+            is_last = now.progress.step == programs.steps_an_epoch
+            if on_steps is not None and (is_last or time.perf_counter() - shown > PROGRESS):
+                shown = time.perf_counter()
+                on_steps(steps_of(now, programs.steps_an_epoch))
+            if stop.heard():
+                save_and_stop(path, now, values, stop, programs.steps_an_epoch)
+        scores = evaluate(now.states.params, now.states.carry, batches)
+        if not stop.wait(jax.tree.leaves(scores)):
+            save_and_stop(path, now, values, stop, programs.steps_an_epoch)
+        states, rows_of_epoch = end_epoch(config, task, programs, now, scores, stopped, say)
+        now = Snapshot(
+            Progress(number), states, zeros, time.perf_counter() - began, now.rows + rows_of_epoch
+        )
         if processes.is_first():
-            first = self.read_checkpoint(first, say)
-            checkpoints.discard_after(self.directory.checkpoints, first.progress)
-            checkpoints.prune(self.directory.checkpoints, first.progress)
-        progress, seconds, rows = processes.tell([first.progress, first.seconds, first.rows])
-        if not any(progress):
-            return start
-        arrays = processes.tell_arrays((first.states, first.sums))
-        states, sums = put(self.programs.mesh, arrays, SEEDS)
-        return Snapshot(Progress(*progress), states, sums, seconds, rows)
+            metrics_log.append(path, rows_of_epoch)
+        save(path, now, values)
+        stop.check(f"epoch {number} is saved")
+        on_epoch(rows_of_epoch)
+        show(config, task, model, now, rows_of_epoch, on_model)
+    stop.saves = False
+    stop.check(f"epoch {now.progress.epoch} is saved")
 
-    def read_checkpoint(self, template: Snapshot, say: Say) -> Snapshot:
-        """Reads the last whole checkpoint. Without one it returns the template."""
-        states, sums = template.states, template.sums
-        checkpoint = checkpoints.restore(self.directory.checkpoints, states, say, metric_sums=sums)
-        if checkpoint is None:
-            return template
-        rows = checkpoint.rows()
-        say(f"resuming after {describe(checkpoint.progress)}")
-        seconds = checkpoint.metadata["train_seconds"]
-        sums = checkpoint.metric_sums or sums
-        return Snapshot(checkpoint.progress, checkpoint.state, sums, seconds, rows)
+    say("writing the results and the pictures")
+    measure = lambda params: evaluate(params, now.states.carry, batches)
+    return finish(config, path, task, model, now, measure)
 
-    def compile_steps(self, now: Snapshot) -> float:
-        """Compiles the training steps, unless none is left. Returns the seconds that it took."""
-        began = time.perf_counter()
-        if now.progress.epoch < self.config.num_epochs:
-            steps = (np.int32(0),) * 3
-            traced = self.programs.train_steps.trace(now.states, now.sums, *steps, self.rows)
-            self.size = epoch.steps_a_segment(traced.jaxpr)
-            self.train_steps = traced.lower().compile()
-        return time.perf_counter() - began
 
-    def train(self, now: Snapshot, model: nn.Module, listeners: Listeners) -> Snapshot:
-        """Trains to `num_epochs`, or until all seeds have stopped."""
+def restore(folder: Path, start: Snapshot, mesh: Mesh, say: Say) -> Snapshot:
+    """Reads the newest valid checkpoint; returns `start` without any. Later ones are removed."""
+    templates = {"states": start.states, "sums": start.sums}
+    restored = checkpoints.restore(folder, templates, say) if processes.is_first() else None
+    progress = processes.broadcast(None if restored is None else restored[0].progress)
+    if progress is None:
+        return start
+    if restored is None:  # in a further process
+        restored = checkpoints.restore_one(folder, Progress(*progress), templates)
+    note, trees = restored
+    if processes.is_first():
+        checkpoints.discard_after(folder, note.progress)
+        checkpoints.prune(folder, note.progress)
+    say(f"resuming after {describe(note.progress)}")
+    states, sums = put(mesh, (trees["states"], trees["sums"]), SEEDS)
+    return Snapshot(note.progress, states, sums, note.seconds, note.rows)
 
-        def show(now: Snapshot) -> None:
-            if listeners.on_model is not None:
-                listeners.on_model(Trained(self.task, model, self.kept_params(now), now.rows))
 
-        show(now)
-        while now.progress.epoch < self.config.num_epochs:
-            stopped = processes.gather(now.states.stopped)
-            if stopped.all():
-                break
-            self.stop.saves = True
-            now = self.run_epoch(now, stopped, listeners.on_steps)
-            self.save(now)
-            self.stop.check(f"epoch {now.progress.epoch} is saved")
-            self.stop.saves = self.stop.agree is not None  # several processes stop together
-            listeners.on_epoch(now.rows)
-            show(now)
-        self.stop.saves = False
-        return now
+def compiled(
+    programs: Programs, start: Snapshot, order: Tree, rows: Tree, batches: Tree, is_done: bool
+) -> tuple[Callable, Callable]:
+    """Compiles the steps, unless none is left, and beside them the evaluation."""
+    states = start.states
+    evaluation = programs.evaluate.lower(states.params, states.carry, batches)
+    with ThreadPoolExecutor(1) as beside:  # XLA compiles a program on one core
+        compiling = beside.submit(evaluation.compile)
+        take = programs.train_steps
+        if not is_done:
+            take = take.lower(states, start.sums, order, *(np.int32(0),) * 3, rows).compile()
+        return take, compiling.result()
 
-    def kept_params(self, now: Snapshot) -> dict[int, Params]:
-        """The parameters by seed that the run would be judged by if it ended here."""
-        states = processes.gather(now.states)
-        kept = kept_params(self.config, states) if now.progress.epoch else states.params
-        return params_by_seed(kept, self.config)
 
-    def run_epoch(self, now: Snapshot, stopped: np.ndarray, on_steps: OnSteps | None) -> Snapshot:
-        """The rest of an epoch in segments, and its metrics. Some seeds have `stopped` before."""
-        began = now.seconds - time.perf_counter()
-        number = now.progress.epoch + 1
-        while now.progress.step < self.programs.steps_an_epoch:
-            now = self.run_segment(now)._replace(seconds=began + time.perf_counter())
-            if on_steps is not None:
-                on_steps(self.steps_of(now))
-            if self.stop.heard():
-                self.save_and_stop(now)
-        scores = self.evaluate(now.states.params, now.states.carry, self.batches)
-        if not self.stop.wait(jax.tree.leaves(scores)):
-            self.save_and_stop(now)
-        train_scores = epoch.compute(jax.device_put(processes.gather(now.sums)))
-        now = self.judge(now, {"train": train_scores} | scores, stopped)
-        states = now.states
-        if self.config.by_validation:
-            states = self.programs.after_epoch(
-                states, scores["valid"][self.task.score], np.int32(number)
-            )
-        if processes.is_first():
-            self.log.append(now.rows)
-        return Snapshot(Progress(number), states, self.zeros, began + time.perf_counter(), now.rows)
+def take_chunk(
+    take: Callable, programs: Programs, now: Snapshot, order: Tree, rows: Tree, debug_nans: bool
+) -> Snapshot:
+    """Takes the next steps of an epoch."""
+    number, first = now.progress.epoch + 1, now.progress.step
+    last = min(first + CHUNK, programs.steps_an_epoch)
+    bounds = (np.int32(number), np.int32(first), np.int32(last))
+    processes.meet(f"the steps of epoch {number}")  # the steps wait for all without a limit
+    states, sums, finite = take(now.states, now.sums, order, *bounds, rows)
+    if not np.asarray(finite).all() and debug_nans:
+        find_nan(programs, now.states, now.sums, order, bounds, rows)
+    return now._replace(progress=Progress(now.progress.epoch, last), states=states, sums=sums)
 
-    def steps_of(self, now: Snapshot) -> Steps:
-        """How far an epoch is."""
-        scores = jax.device_get(epoch.compute(now.sums))
-        means = {name: float(np.mean(values)) for name, values in scores.items()}
-        return Steps(now.progress.epoch + 1, now.progress.step, self.programs.steps_an_epoch, means)
 
-    def run_segment(self, now: Snapshot) -> Snapshot:
-        """Some steps. Seeds in which they are not all finite take them again, guarded."""
-        number, first = now.progress.epoch + 1, now.progress.step
-        last = min(first + self.size, self.programs.steps_an_epoch)
-        steps = (np.int32(number), np.int32(first), np.int32(last), self.rows)
-        processes.meet(f"the steps of epoch {number}")  # the steps wait for all without a limit
-        states, sums, finite = self.train_steps(now.states, now.sums, *steps)
-        if not np.asarray(finite).all():
-            if self.debug_nans:
-                find_nan(self.programs, now.states, now.sums, steps, self.task.rows.train)
-            guarded = self.programs.guarded_steps(now.states, now.sums, *steps)[:2]
-            states, sums = self.programs.choose(finite, (states, sums), guarded)
-        return now._replace(progress=Progress(now.progress.epoch, last), states=states, sums=sums)
+def end_epoch(
+    config: Config,
+    task: Task,
+    programs: Programs,
+    now: Snapshot,
+    scores: dict[str, Scores],
+    stopped: np.ndarray,
+    say: Say,
+) -> tuple[States, list[Row]]:
+    """Makes the rows of an epoch, stops seeds that are not finite, and looks at validation.
 
-    def judge(self, now: Snapshot, scores: dict[str, Scores], stopped: np.ndarray) -> Snapshot:
-        """Makes the rows of an epoch, and stops the seeds whose steps or metrics are not finite.
+    `stopped` are the seeds that had stopped before. A stopped seed has its last row again.
 
-        Raises:
-            UsageError: no seed is left.
-        """
-        counts = processes.gather(now.states.counts())
-        rows = metric_rows(now.progress.epoch + 1, counts, scores)
-        bad = counts["bad_in_a_row"] >= self.config.max_bad_steps
-        diverged = ~stopped & (bad | ~finite_seeds(rows))
-        if diverged.any() and (diverged | (stopped & bad)).all():
-            if not bad.all():
-                check_finite(rows)
+    Raises:
+        UsageError: every seed has diverged.
+    """
+    number, states = now.progress.epoch + 1, now.states
+    counts = processes.gather(states.counts())
+    train_scores = epoch.compute(jax.device_put(processes.gather(now.sums)))
+    rows = metric_rows(number, counts, {"train": train_scores} | scores)
+    diverged = ~stopped & ((counts["diverged"] > 0) | ~finite_seeds(rows))
+    if diverged.any():
+        in_epoch = np.where(diverged, np.int32(number), counts["diverged"])
+        names = ", ".join(str(seed) for seed, bad in zip(config.seeds, diverged) if bad)
+        said = f"numbers of seed {names} became infinite or NaN in epoch {number}"
+        if in_epoch.all():
             raise UsageError(
-                f"expected finite numbers, but {self.config.max_bad_steps} steps in a row were not "
-                f"in epoch {now.progress.epoch + 1}; start another run with a lower learning_rate, "
-                f"or see where they arise with --debug_nans"
+                f"{said}, and no seed is left; start another run with a lower learning_rate, or "
+                f"find the operation with --debug_nans"
             )
-        states = now.states
-        if diverged.any():
-            limit = np.where(diverged, np.int32(self.config.max_bad_steps), counts["bad_in_a_row"])
-            changes = {"stopped": counts["stopped"] | diverged, "bad_in_a_row": limit}
-            states = states.with_changes(**put(self.programs.mesh, changes, SEEDS))
-        return now._replace(states=states, rows=repeat_last(rows, stopped | diverged, now.rows))
+        say(f"{said}; it stops")
+        changes = {"stopped": counts["stopped"] | diverged, "diverged": in_epoch}
+        states = states.with_changes(**put(programs.mesh, changes, SEEDS))
+    rows = repeat_last(rows, stopped | diverged, now.rows)
+    if config.by_validation:
+        states = programs.after_epoch(states, scores["valid"][task.score], np.int32(number))
+    return states, rows
 
-    def diverged(self, states: States) -> JsonObject:
-        """The seeds that steps or metrics that are not finite have stopped, and after what."""
-        counts = processes.gather(states.counts())
-        bad = counts["stopped"] & (counts["bad_in_a_row"] >= self.config.max_bad_steps)
-        by_seed = zip(self.config.seeds, bad, counts["step"], counts["bad_steps"])
-        return {
-            str(seed): {"step": int(step), "bad_steps": int(number)}
-            for seed, is_bad, step, number in by_seed
-            if is_bad
-        }
 
-    def save(self, now: Snapshot) -> None:
-        """Writes a checkpoint of where training stands."""
-        metadata = {"train_seconds": now.seconds, "config": self.directory.written}
-        states, sums = processes.gather((now.states, now.sums if now.progress.step else None))
-        if processes.is_first():
-            folder, log = self.directory.checkpoints, self.log.content
-            checkpoints.save(folder, now.progress, states, metadata, log, sums)
+def save(path: Path, now: Snapshot, values: JsonObject) -> None:
+    """Writes a checkpoint."""
+    states, sums = processes.gather((now.states, now.sums))
+    if processes.is_first():
+        note = Note(*now.progress, now.seconds, now.rows, values)
+        checkpoints.save(path / CHECKPOINTS, note, {"states": states, "sums": sums})
 
-    def save_and_stop(self, now: Snapshot) -> None:
-        """Saves where training stands, and raises `Stopped`."""
-        self.save(now)
-        (epoch, step), steps = now.progress, self.programs.steps_an_epoch
-        self.stop.check(f"{step} of {steps} steps of epoch {epoch + 1} are saved")
+
+def save_and_stop(path: Path, now: Snapshot, values: JsonObject, stop: Stop, steps: int) -> None:
+    """Writes a checkpoint and raises `Stopped`."""
+    save(path, now, values)
+    stop.check(f"{now.progress.step} of {steps} steps of epoch {now.progress.epoch + 1} are saved")
+
+
+def steps_of(now: Snapshot, steps_an_epoch: int) -> Steps:
+    """Returns the progress within an epoch."""
+    scores = jax.device_get(epoch.compute(now.sums))
+    means = {name: float(np.mean(values)) for name, values in scores.items()}
+    return Steps(now.progress.epoch + 1, now.progress.step, steps_an_epoch, means)
+
+
+def show(
+    config: Config,
+    task: Task,
+    model: nn.Module,
+    now: Snapshot,
+    rows: list[Row],
+    on_model: OnModel | None,
+) -> None:
+    """Passes the parameters by which the run would be judged if it ended here."""
+    if on_model is not None:
+        kept = kept_params(config, now.states) if now.progress.epoch else now.states.params
+        on_model(Trained(task, model, params_by_seed(kept, config), rows))
 
 
 def describe(progress: Progress) -> str:
-    """How far training has come, in words."""
-    epoch, step = progress
-    return f"epoch {epoch} and {step} steps of epoch {epoch + 1}" if step else f"epoch {epoch}"
-
-
-def begin_to_write(config: Config, task: Task, directory: RunDirectory) -> None:
-    """Writes what the data decided."""
-    for name, content in task.kept.files.items():
-        directory.write_json(name, content)
-    directory.go_on(config.values | {"derived": derived_of(task)}, task.kept.files)
+    """Describes how far training has come."""
+    number, step = progress
+    return f"epoch {number} and {step} steps of epoch {number + 1}" if step else f"epoch {number}"
 
 
 def derived_of(task: Task) -> JsonObject:
-    """What the data and the machine decided, as the config of a run has it."""
+    """Returns the facts about the data and the machine, as the config of a run has them."""
     return task.kept.derived | {
         "sizes": task.kept.sizes,
         "instruction_set": instruction_set.current(),
@@ -536,73 +479,69 @@ def derived_of(task: Task) -> JsonObject:
 
 def finish(
     config: Config,
-    model: nn.Module,
-    loop: Loop,
+    path: Path,
     task: Task,
-    directory: RunDirectory,
+    model: nn.Module,
     now: Snapshot,
+    evaluate: Callable[[Params], dict[str, Scores]],
 ) -> Summary:
-    """Writes the examples, the summary and the figures, and last the sums of everything.
+    """Writes the examples, the summary and the figures.
 
     Seeds that diverged are named, and left out of all results.
     """
-    diverged = loop.diverged(now.states)
-    good = [i for i, seed in enumerate(config.seeds) if str(seed) not in diverged]
-    metrics = measure(config, loop, now, good)
+    kept = kept_params(config, now.states)
+    scores = {"": evaluate(kept)}
+    if config.keep_best:
+        scores["last/"] = evaluate(now.states.params)
     states: States = processes.gather(now.states)
     if not processes.is_first():
-        return cast(Summary, processes.tell(None, processes.ALONE))
+        return cast(Summary, processes.broadcast(None, processes.ALONE))
+    good = np.flatnonzero(states.diverged == 0).tolist()
+    metrics: dict[str, Measure] = {}
+    for prefix, of_params in scores.items():
+        metrics |= summarize(prefix, of_params, good)
     by_seed = params_by_seed(kept_params(config, states), config)
     examples = task.examples(model, [by_seed[config.seeds[i]] for i in good])
     metrics |= {name: summarize_values(values) for name, values in examples.metrics.items()}
     summary = {
         "config": config.name,
-        "task": task.problem,
+        "task": task.name,
         "model": config.model["name"],
         "parameters": count_parameters(states.params) // config.num_seeds,
         "seeds": [int(seed) for seed in states.seed],
-        "diverged": diverged,
+        "diverged": {
+            str(seed): {"epoch": int(number)}
+            for seed, number in zip(config.seeds, states.diverged)
+            if number
+        },
         "epochs": now.progress.epoch,
         "stopped": bool(states.stopped.all()),
         "steps": int(states.step.max()),
         "train_seconds": round(now.seconds, 1),
         "measured": task.measured,
-        "pictures": task.name,
         "metrics": metrics,
     } | examples.summary
     arrays: Tree = fitting(examples.arrays)
     if left_out := sorted(examples.arrays.keys() - arrays.keys()):
         summary["left_out"] = left_out
-    with replacing(directory.path / "examples.npz") as partial:
+    with replacing(path / "examples.npz") as partial:
         np.savez_compressed(partial, **arrays)
     for name, text in examples.texts.items():
-        directory.write_text(name, text)
-    loop.log.write()  # also where somebody has changed it while the run trained
-    directory.write_json("summary.json", summary)
-    directory.end((*task.kept.files, *examples.texts))
-    from flax_attn.kinds import figures
+        directory.write_text(path, name, text)
+    directory.write_json(path, "summary.json", summary)
+    from flax_attn.tasks import figures
 
-    figures.draw_run(directory.path)
-    directory.end((*task.kept.files, *examples.texts))
-    return cast(Summary, processes.tell(summary, processes.ALONE))
-
-
-def measure(config: Config, loop: Loop, now: Snapshot, good: list[int]) -> dict[str, Measure]:
-    """The metrics of the kept parameters over the good seeds, and of the last ones beside them."""
-    kept, carry = kept_params(config, now.states), now.states.carry
-    metrics = summarize("", loop.evaluate(kept, carry, loop.batches), good)
-    if config.keep_best:
-        metrics |= summarize("last/", loop.evaluate(now.states.params, carry, loop.batches), good)
-    return metrics
+    figures.draw_run(path)
+    return cast(Summary, processes.broadcast(summary, processes.ALONE))
 
 
 def kept_params(config: Config, states: States) -> Params:
-    """The parameters that a run is judged by: of the epoch best on validation, or of the last."""
+    """Returns the parameters of the epoch best on validation, or of the last."""
     return states.best_params if config.keep_best else states.params
 
 
 def params_by_seed(params: Params, config: Config) -> dict[int, Params]:
-    """The parameters of each seed, from those of all."""
+    """Returns the parameters of each seed, from those of all."""
     host = jax.device_get(params)  # to index an array on the device compiles a program
     return {
         seed: jax.device_put(jax.tree.map(lambda leaf, i=i: leaf[i], host))
@@ -611,6 +550,7 @@ def params_by_seed(params: Params, config: Config) -> dict[int, Params]:
 
 
 def describe_device() -> str:
+    """Describes the devices and the precision of their products."""
     device = jax.devices()[0]
     count = f"{jax.device_count()} device(s), {device.device_kind}"
     if device.platform == "cpu":
@@ -621,7 +561,7 @@ def describe_device() -> str:
 
 
 def describe_mesh(mesh: Mesh, config: Config) -> str:
-    """How the seeds and the rows of a batch lie on the devices."""
+    """Describes how the seeds and the rows of a batch lie on the devices."""
     groups, size, *sequence = mesh.axis_sizes
     parts = sequence[0] if sequence else 1
     seeds, rows = config.num_seeds // groups, config.batch_size // size
@@ -636,16 +576,13 @@ def describe_mesh(mesh: Mesh, config: Config) -> str:
 
 
 def describe_splits(task: Task) -> str:
-    """How many rows each split has."""
+    """Describes how many rows each split has."""
     splits = {"train": task.rows.train} | task.rows.splits
     return ", ".join(f"{len(jax.tree.leaves(rows)[0]):,} {name}" for name, rows in splits.items())
 
 
 def check_same_data(workdir: Path, derived: JsonObject | None, task: Task) -> None:
-    """Raises a UsageError where a run that goes on began with other files.
-
-    `derived` is what its data decided; None for a run that has not begun.
-    """
+    """Raises a UsageError where a run that goes on began with other files."""
     before, now = (derived or {}).get("files"), task.kept.derived.get("files")
     if before is not None and now is not None and before != now:
         changed = sorted(
@@ -658,9 +595,7 @@ def check_same_data(workdir: Path, derived: JsonObject | None, task: Task) -> No
 
 
 def check_enough(config: Config, task: Task) -> None:
-    """Raises a UsageError for a split without rows, for too few training examples, or for a model
-    that does not fit into the memory.
-    """
+    """Raises a UsageError for a split without rows, or for too few training examples."""
     rows = task.rows
     needed = ["test", "valid"] if config.by_validation else ["test"]
     for split in dict.fromkeys([*rows.splits, *needed]):
@@ -678,39 +613,3 @@ def check_enough(config: Config, task: Task) -> None:
             f"expected batch_size at most the {num_train} training examples, got "
             f"{config.batch_size}"
         )
-    if math.prod(sizes_of(config)) > ALWAYS_SMALL:
-        check_memory(config, build_model(config, task.kept.sizes), task.sample())
-
-
-def sizes_of(config: Config) -> list[int]:
-    """The numbers of the config that multiply the parameters of a model, at least roughly."""
-    options = [*config.model.values(), getattr(config.data, "num_ngrams", 0), config.num_seeds]
-    return [size for size in options if isinstance(size, int) and size > 0]
-
-
-def check_memory(config: Config, model: nn.Module, sample: Inputs) -> None:
-    """Raises a UsageError for parameters that, with what trains them, take more than the memory.
-
-    Only their shapes are made. What a batch takes beside them is not counted.
-    """
-    try:
-        shapes = jax.eval_shape(model.init, jax.random.key(0), sample)["params"]
-    except NOT_MADE as error:
-        raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
-    needed = (
-        COPIES
-        * config.num_seeds
-        * sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
-    )
-    if needed > memory():
-        raise UsageError(
-            f"expected a model whose training fits into {memory() / 1e9:.1f} GB of memory, got "
-            f"parameters that take {needed / 1e9:.3g} GB; lower the sizes under config part "
-            f"'model', or num_seeds"
-        )
-
-
-def memory() -> int:
-    """The bytes of the memory of the first device."""
-    of_device = jax.devices()[0].memory_stats() or {}  # a CPU has none of its own
-    return of_device.get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

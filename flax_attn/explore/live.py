@@ -28,10 +28,10 @@ from flax_attn.experiment.loading import Run
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.graph import Graph, Pool, as_json
 from flax_attn.explore.under_lens import Compute, Looking, Traced
-from flax_attn.kinds.asking import AS_TRAINED, NORMALIZERS, Settings
-from flax_attn.kinds.replies import by_heads
-from flax_attn.kinds.task import SERVED
 from flax_attn.models.forward import Params
+from flax_attn.tasks.asking import AS_TRAINED, NORMALIZERS, Settings
+from flax_attn.tasks.replies import by_heads
+from flax_attn.tasks.task import SERVED
 from flax_attn.types import JsonObject, Tree
 
 MOST_BYTES = 1_000_000  # of the JSON

@@ -18,12 +18,12 @@ from flax_attn.attention.arrays import with_rank
 from flax_attn.errors import counted
 from flax_attn.experiment.loading import Model
 from flax_attn.explore.under_lens import NORMALIZERS, Traced, by_name
-from flax_attn.kinds import replies
-from flax_attn.kinds.asking import MOST_TOKENS, Asked, Settings, View, read
 from flax_attn.models.forward import Inputs, Params, check_finite, in_order
 from flax_attn.page.data import safe
 from flax_attn.published.modules import Decoder, VisionTransformer
 from flax_attn.published.tasks import Continued, Prepared, Read, Seen
+from flax_attn.tasks import replies
+from flax_attn.tasks.asking import MOST_TOKENS, Asked, Settings, View, read
 from flax_attn.types import Json, JsonObject, Options, Tree
 
 SIDE = 64  # cells along the map of one head
@@ -111,7 +111,7 @@ class PublishedAnswers:
 
     def _classified(self, outputs: np.ndarray) -> JsonObject:
         if not isinstance(self.task, Continued):
-            return replies.classified(outputs, self.task.classes) | {"outputs": None}
+            return replies.classified(outputs, self.task.class_names()) | {"outputs": None}
         classified = replies.classified(outputs, self.task.class_names())
         return classified | {"outputs": None, "writes": self.task.writes(outputs)}
 
@@ -276,7 +276,7 @@ def page_data(run: Model) -> JsonObject:
         type(task), (FIRST_TEXT, "text")
     )
     if isinstance(task, Read) and task.mask is not None and model.head == "words":
-        text = FIRST_GAP.format(task.encoder.tokenizer.written(task.mask))
+        text = FIRST_GAP.format(task.reader.tokenizer.written(task.mask))
     return {
         "name": run.path.resolve().name,
         "input": "published",

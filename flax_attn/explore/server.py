@@ -10,6 +10,7 @@ import json
 import secrets
 import socket
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -31,7 +32,7 @@ class Explorer(ThreadingHTTPServer):
     """Serves one page, and answers what the page asks."""
 
     request_queue_size = 128  # connections that wait; browsers open many at a moment
-    daemon_threads = True  # an answer under way does not hold up the end
+    daemon_threads = True  # a browser keeps connections open, which must not hold up the end
 
     def __init__(self, port: int, answers: Sequence[Answer], state: State | None = None):
         """Opens the port; 0 for any. The page is empty.
@@ -40,6 +41,8 @@ class Explorer(ThreadingHTTPServer):
             answers: of each run.
             state: returns the progress of a training; None where none is followed.
         """
+        # XLA crashes if the program ends inside it, so these threads are waited for
+        self.pool = ThreadPoolExecutor()
         super().__init__((ADDRESS, port), Handler)
         self.answers, self.state = answers, state
         self.token = secrets.token_urlsafe(32)
@@ -50,6 +53,11 @@ class Explorer(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://{ADDRESS}:{self.server_port}/"
+
+    def server_close(self) -> None:
+        """Closes the port, and waits for the answers that are being computed."""
+        super().server_close()
+        self.pool.shutdown(cancel_futures=True)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Says nothing of a page that was closed while it was answered."""
@@ -66,7 +74,7 @@ class Explorer(ThreadingHTTPServer):
             last = len(self.answers) - 1
             return HTTPStatus.BAD_REQUEST, {"error": f"expected a run from 0 to {last}"}
         try:
-            return HTTPStatus.OK, self.answers[number](request)
+            return HTTPStatus.OK, self.pool.submit(self.answers[number], request).result()
         except UsageError as error:
             return HTTPStatus.OK, {"error": escaped(one_line(error))}
         except Exception as error:  # the server goes on with the next request

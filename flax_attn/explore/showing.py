@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import overload
 
-from flax_attn import kinds
+from flax_attn import schema, tasks
 from flax_attn.errors import UsageError, check_no_result, one_line
 from flax_attn.experiment.loading import Model, Run, of_record
 from flax_attn.explore.live import live
@@ -112,6 +112,8 @@ def show(
         UsageError: a run that is not finished or is damaged; weights of another shape, negative or
             above 1; tokens or a mask that do not fit them.
     """
+    schema.convert("height", height, schema.PositiveInt)
+    schema.convert("model", model, bool)
     beside = {"rows": rows, "columns": columns, "mask": mask}
     if runs:
         check_no_result("weights", runs[0])
@@ -128,7 +130,7 @@ def show(
         run.path if isinstance(run, Model) else shipped.place(expanded(run, "a run"))
         for run in runs
     ]
-    return Page(page_of(kinds.read_runs(paths), model), height)
+    return Page(page_of(tasks.read_runs(paths), model), height)
 
 
 def page_of(records: list[Record], model: bool = True) -> str:

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array
 
 from flax_attn.attention import Lens, entmax15, hard, masked_softmax, sparsemax, top_k
-from flax_attn.kinds.asking import AS_TRAINED, FAR, MOST_TOKENS, Settings
 from flax_attn.models.forward import Inputs, Params
+from flax_attn.tasks.asking import AS_TRAINED, FAR, MOST_TOKENS, Settings
 from flax_attn.types import Tree
 
 TOP = 3  # keys that top_k keeps

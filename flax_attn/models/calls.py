@@ -13,7 +13,7 @@ from flax_attn.attention.arrays import wide, with_rank
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.types import Options, Tree
 
-Call = Callable[..., Tree]
+ModuleCall = Callable[..., Tree]
 Around = Callable[..., Tree]  # (module, call, *args) -> outputs, in place of a call of a module
 _as_it_is: Around = lambda module, call, *args: call(*args)
 
@@ -23,7 +23,7 @@ def outputs_of(
 ) -> Tree:
     """Applies a model with `around` at each call of a module. Returns its first output."""
 
-    def intercept(call: Call, args: Tree, options: Options, at: Tree) -> Tree:
+    def intercept(call: ModuleCall, args: Tree, options: Options, at: Tree) -> Tree:
         if at.method_name != "__call__":
             return call(*args, **options)
         return around(at.module, functools.partial(call, **options), *args)
@@ -54,7 +54,7 @@ def along_residuals() -> Around:
     """
     blocks, parts = set(), set()
 
-    def hold(module: nn.Module, call: Call, *args: Tree) -> Tree:
+    def hold(module: nn.Module, call: ModuleCall, *args: Tree) -> Tree:
         name, path, at = type(module).__name__, module.path, "/".join(module.path)
         if isinstance(module, nn.LayerNorm | nn.RMSNorm | nn.Dropout):
             return call(*args) if isinstance(module, nn.Dropout) else _held(module, call, *args)
@@ -72,7 +72,7 @@ def along_residuals() -> Around:
     return hold
 
 
-def _held(norm: nn.LayerNorm | nn.RMSNorm, call: Call, inputs: Array, *args: Tree) -> Array:
+def _held(norm: nn.LayerNorm | nn.RMSNorm, call: ModuleCall, inputs: Array, *args: Tree) -> Array:
     """Calls a norm. The derivative of its outputs is the one it has if its deviation is held."""
     x, stop = inputs.astype(wide(inputs.dtype)), jax.lax.stop_gradient
     outputs = stop(call(inputs, *args))

@@ -26,22 +26,24 @@ class CNN(nn.Module):
         kernel_size: taps of every convolution.
         num_layers: convolutions.
         binary_positions: whether the binary digits of the position are added as channels.
+        num_classes: channels of the output: 1 for a signal or a number, or one a class.
     """
 
     features: int = 64
     kernel_size: int = 5
     num_layers: int = 5
     binary_positions: bool = False
+    num_classes: int = 1
 
     @nn.compact
     def __call__(
-        self, inputs: Float[Array, "b t c"], *, train: bool = False
-    ) -> tuple[Float[Array, "b t 1"], dict]:
+        self, inputs: Float[Array, "b t d"], *, train: bool = False
+    ) -> tuple[Float[Array, "b t c"], dict]:
         x = append_positions(inputs) if self.binary_positions else inputs
         for i in range(1, self.num_layers):
             x = nn.relu(Conv1D(self.features, self.kernel_size, name=f"conv{i}")(x))  # (b, t, d)
-        outputs = Conv1D(1, self.kernel_size, name=f"conv{self.num_layers}")(x)
-        chex.assert_shape(outputs, (*inputs.shape[:2], 1))
+        outputs = Conv1D(self.num_classes, self.kernel_size, name=f"conv{self.num_layers}")(x)
+        chex.assert_shape(outputs, (*inputs.shape[:2], self.num_classes))
         return outputs, {}
 
 
@@ -56,6 +58,7 @@ class CNNAttention(nn.Module):
         key_features: width of queries and keys.
         scale: factor on the dot products; 1 as published; None for `1 / sqrt(key_features)`.
         binary_positions: whether the binary digits of the position are added as channels.
+        num_classes: channels of the output: 1 for a signal or a number, or one a class.
     """
 
     features: int = 64
@@ -63,11 +66,12 @@ class CNNAttention(nn.Module):
     key_features: int = 96
     scale: float | None = 1.0
     binary_positions: bool = False
+    num_classes: int = 1
 
     @nn.compact
     def __call__(
-        self, inputs: Float[Array, "b t c"], *, train: bool = False
-    ) -> tuple[Float[Array, "b t 1"], dict]:
+        self, inputs: Float[Array, "b t d"], *, train: bool = False
+    ) -> tuple[Float[Array, "b t c"], dict]:
         x = append_positions(inputs) if self.binary_positions else inputs
         for i in (1, 2):
             x = nn.relu(Conv1D(self.features, self.kernel_size, name=f"conv{i}")(x))  # (b, t, d)
@@ -81,13 +85,13 @@ class CNNAttention(nn.Module):
         context, weights = attention(x)
         x = nn.relu(context)
         x = nn.relu(Conv1D(self.features, self.kernel_size, name="conv3")(x))
-        outputs = Conv1D(1, self.kernel_size, name="conv4")(x)
-        chex.assert_shape(outputs, (*inputs.shape[:2], 1))
+        outputs = Conv1D(self.num_classes, self.kernel_size, name="conv4")(x)
+        chex.assert_shape(outputs, (*inputs.shape[:2], self.num_classes))
         return outputs, {"attention": {"attention": weights}}
 
 
 def append_positions(inputs: Float[Array, "b t c"]) -> Float[Array, "b t _"]:
-    """The inputs, with the binary digits of each position as more channels."""
+    """Appends the binary digits of each position as channels."""
     digits = binary_digits(inputs.shape[1]).astype(inputs.dtype)
     digits = jnp.broadcast_to(digits, (inputs.shape[0], *digits.shape))
     return jnp.concatenate([inputs, digits], axis=-1)

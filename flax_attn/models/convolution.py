@@ -43,9 +43,7 @@ def convolve(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Fl
         ValueError: an even number of taps.
     """
     if len(kernel) % 2 == 0:
-        raise ValueError(
-            f"expected an odd kernel_size, whose padding is even on both sides, got {len(kernel)}"
-        )
+        raise ValueError(f"expected an odd kernel_size, got {len(kernel)}")
     if platforms.current() == platforms.CPU:
         return on_cpu.convolve(inputs, kernel)
     return by_xla(inputs, kernel)

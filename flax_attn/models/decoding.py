@@ -2,17 +2,19 @@
 
 import dataclasses
 import functools
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
+from msgspec import Meta
 
-from flax_attn.fields import Part, above_zero, zero_or_above
 from flax_attn.models.search import Decoded, beam_search, greedy
+from flax_attn.schema import NonNegativeFloat
 from flax_attn.types import Tree
 
 SEQUENCES_AT_ONCE = 320  # 64 sources with a beam of 5
+MOST_BEAM = 1_000
 ROUNDED_TO = 8  # the length of a batch of sources, so that few are compiled
 
 
@@ -30,22 +32,16 @@ class Translation(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Decoding(Part):
+class Decoding:
     """How sequences are searched for.
 
     Attributes:
         beam: beginnings that are kept at every step; 1 is greedy.
-        length_penalty: `alpha` above.
+        length_penalty: the larger, the more long sequences are preferred; 0 for not at all.
     """
 
-    PART: ClassVar[str] = "decoding"
-
-    beam: int = 5
-    length_penalty: float = 1.0
-
-    def __post_init__(self) -> None:
-        above_zero(self, "beam")
-        zero_or_above(self, "length_penalty")
+    beam: Annotated[int, Meta(ge=1, le=MOST_BEAM)] = 5
+    length_penalty: NonNegativeFloat = 1.0
 
 
 @runtime_checkable

@@ -13,14 +13,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from flax_attn.attention import Across, Lens
-from flax_attn.attention.checks import check_function
 from flax_attn.errors import UsageError
 from flax_attn.types import Tree
 
 AT_ONCE = 64
 
 Own = TypeVar("Own")  # what is kept of each layer
-Compiled = TypeVar("Compiled", bound=Callable[..., Tree])
+CompiledFunction = TypeVar("CompiledFunction", bound=Callable[..., Tree])
 Inputs = Tree  # an array `(n, ...)`, or a dict of them
 Params = Mapping[str, Tree]  # by the name of the layer
 
@@ -28,7 +27,7 @@ Params = Mapping[str, Tree]  # by the name of the layer
 def forward(
     model: nn.Module, params: Params, inputs: Inputs, num_attended: int = AT_ONCE
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Outputs `(n, ...)`, and by name the attention on the first inputs.
+    """Computes outputs `(n, ...)`, and by name the attention on the first inputs.
 
     The attention is that on at least `num_attended` inputs where there are as many.
     """
@@ -57,7 +56,7 @@ def check_finite(outputs: Tree) -> None:
 
 
 def in_order(attention: Mapping[str, Own]) -> dict[str, Own]:
-    """Attention by name, `block2` before `block10`: JAX sorts the names as texts."""
+    """Sorts attention by name, `block2` before `block10`: JAX sorts names as texts."""
 
     def key(name: str) -> list[str | int]:
         return [int(part) if i % 2 else part for i, part in enumerate(re.split("([0-9]+)", name))]
@@ -65,66 +64,43 @@ def in_order(attention: Mapping[str, Own]) -> dict[str, Own]:
     return {name: attention[name] for name in sorted(attention, key=key)}
 
 
-def compiled(function: Compiled) -> Compiled:
+def compiled(function: CompiledFunction) -> CompiledFunction:
     """Compiles a function of a model, its parameters and inputs. Arrays by layer come in order.
 
     A model, and a function `measure` if there is one, are constants of its programs.
 
     Raises:
-        TypeError: a first argument that is no model, a measure that is no function.
-        ValueError: parameters that are not by layer, or a text or a list as inputs.
+        ValueError: variables in place of the parameters in them.
     """
     signature = inspect.signature(function)
     static = [name for name in ("model", "measure") if name in signature.parameters]
     jitted = jax.jit(function, static_argnames=static)
 
-    def checked(*args: Tree, **options: Tree) -> Tree:
-        for name, value in signature.bind(*args, **options).arguments.items():
-            kind = type(value).__name__
-            if name == "model" and not isinstance(value, nn.Module):
-                if any(base.__module__.startswith("flax.nnx") for base in type(value).__mro__):
-                    expected = (
-                        "a model of flax.linen, got one of flax.nnx, whose layers have no paths"
-                    )
-                    raise TypeError(f"expected {expected}; a Lens changes all of them")
-                raise TypeError(f"expected a model first and its parameters second, got a {kind}")
-            if name == "measure":
-                check_function(name, value, "lambda logits: logits[0, -1, 3]")
-            if name == "params":
-                if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-                    expected = "the parameters of one seed, by layer, such as run.params[0]"
-                    raise ValueError(f"expected {expected}, got a {kind}")
-                if "params" in value:
-                    expected = "expected parameters by layer, got variables; pass their 'params'"
-                    raise ValueError(expected)
-            if name in ("inputs", "source") and isinstance(value, str | list):
-                raise ValueError(
-                    f"expected {name} as arrays, such as jnp.array(tokens), got a {kind}"
-                )
-        made = jitted(*args, **options)
+    @functools.wraps(function)
+    def call(model: nn.Module, params: Params, *args: Tree, **options: Tree) -> Tree:
+        if "params" in params:
+            raise ValueError("expected parameters by layer, got variables; pass their 'params'")
+        made = jitted(model, params, *args, **options)
         return in_order(made) if isinstance(made, dict) else made
 
-    return functools.wraps(function)(checked)  # pyright: ignore
+    return call  # pyright: ignore
 
 
 def sharing_sequences(model: nn.Module) -> nn.Module:
-    """The same model, where the devices along the axis `sequence` share each sequence.
+    """Makes the devices along the axis `sequence` share each sequence of a model.
 
     Raises:
         ValueError: a model that is no Transformer.
     """
     if not hasattr(model, "across"):
-        name = type(model).__name__
-        raise ValueError(
-            f"expected a Transformer to share its sequences, got {name}; leave --sequence out"
-        )
+        raise ValueError("expected a Transformer to share its sequences; leave --sequence out")
     return model.clone(across=Across())
 
 
 def apply(
     model: nn.Module, params: Params, inputs: Inputs
 ) -> tuple[Float[Array, "n ..."], dict[str, Array]]:
-    """Outputs `(n, ...)`, and the attention by name: a pure function, all inputs at once.
+    """Computes outputs `(n, ...)` and the attention by name: a pure function, all at once.
 
     A model that carries state from one example to the next starts afresh for each, so no prediction
     depends on the others.

@@ -62,23 +62,13 @@ class Sampling(NamedTuple):
 
 def check_numbers(length: int, temperature: float, top_k: int, seed: int) -> None:
     """Raises a UsageError for numbers that no text can be written with."""
-    numbers = {"length": length, "top_k": top_k, "seed": seed}
-    for name, number in numbers.items():
-        if not isinstance(number, int | np.integer) or isinstance(number, bool):
-            raise UsageError(f"expected a whole number as {name}, got {number!r}")
-    are_numbers = int | float | np.integer | np.floating
-    if not isinstance(temperature, are_numbers) or isinstance(temperature, bool):
-        raise UsageError(f"expected a number as temperature, got {temperature!r}")
-    if not 1 <= length <= MOST_WRITTEN:
-        raise UsageError(f"expected a length from 1 to {MOST_WRITTEN:,} tokens, got {length}")
-    if not 0 <= temperature < float("inf"):
-        raise UsageError(f"expected a temperature of 0 or above, got {temperature}")
-    if temperature > HOTTEST:
-        raise UsageError(f"expected a temperature of at most {HOTTEST:,}, got {temperature}")
-    if top_k < 0:
-        raise UsageError(f"expected top_k of 0 (for all tokens) or above, got {top_k}")
-    if not 0 <= seed < 2**32:
-        raise UsageError(f"expected a seed from 0 to 2**32 - 1, got {seed}")
+    whole = {"length": (length, 1, MOST_WRITTEN), "seed": (seed, 0, 2**32 - 1)}
+    for name, (number, least, most) in (whole | {"top_k": (top_k, 0, 2**31 - 1)}).items():
+        if not isinstance(number, int | np.integer) or not least <= number <= most:
+            raise UsageError(f"expected {name} from {least} to {most:,}, got {number!r}")
+    is_number = isinstance(temperature, int | float | np.number)
+    if not is_number or not 0 <= temperature <= HOTTEST:
+        raise UsageError(f"expected temperature from 0 to {HOTTEST:,}, got {temperature!r}")
 
 
 def generate(
@@ -127,7 +117,7 @@ def generate(
 def _read(
     model: GeneratesText, params: Params, tokens: Int[Array, "b t"], lengths: Int[Array, " b"]
 ) -> tuple[Float[Array, "b v"], Tree]:
-    """The logits of the token after each text, and caches of the texts, `lengths` tokens long."""
+    """Computes the logits of the token after each text, and caches of the texts."""
     variables = {"params": params}
     caches = model.apply(variables, len(tokens), method="start")
     logits, caches = model.apply(variables, tokens, caches, lengths, method="decode")
@@ -136,7 +126,7 @@ def _read(
 
 @jax.jit
 def _choose(chosen: Bool[Array, " b"], these: Tree, others: Tree) -> Tree:
-    """The state of some texts from `these`, and that of the rest from `others`."""
+    """Chooses the state of some texts from `these`, and that of the rest from `others`."""
 
     def choose(one: Array, other: Array) -> Array:
         return jnp.where(chosen.reshape(-1, *[1] * (one.ndim - 1)), one, other)
@@ -158,7 +148,7 @@ def _write(
     num_steps: int,
     top_k: int,
 ) -> tuple[tuple[Float[Array, "b v"], Tree], Int[Array, "b n"]]:
-    """The state after `num_steps` more tokens of each text, and these tokens from `first` on.
+    """Writes `num_steps` more tokens of each text, from `first` on. Returns the state and them.
 
     The state that is passed cannot be used again: the caches are extended in place.
     """
@@ -178,7 +168,7 @@ def _write(
 def draw_noise(
     key: Key[Array, ""], step: Int[Array, ""], num_texts: int, num_tokens: int
 ) -> Float[Array, "b v"]:
-    """Noise with a Gumbel distribution, for `sample` at a step.
+    """Draws noise with a Gumbel distribution, for `sample` at a step.
 
     The noise of a text does not depend on the number of texts.
     """
@@ -195,7 +185,7 @@ def sample(
     top_k: int,
     never: int = NEVER,
 ) -> Int[Array, " b"]:
-    """A token for each row, by the probabilities `softmax(logits / temperature)`.
+    """Draws a token for each row, by the probabilities `softmax(logits / temperature)`.
 
     It is the largest of `logits + temperature * noise` where the noise has a Gumbel distribution.
     So a temperature of 0 gives the most probable token.

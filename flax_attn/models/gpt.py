@@ -28,7 +28,6 @@ from flax_attn.attention import (
 from flax_attn.types import Tree
 
 POSITIONS = ("learned", "rotary")
-Outputs = tuple[Float[Array, "b t v"], dict[str, Tree]]
 Caches = tuple[KeyValueCache | SlidingCache, ...]  # one for each block
 
 
@@ -100,8 +99,8 @@ class GPT(nn.Module):
 
     def __call__(
         self, tokens: Int[Array, "b t"], *, train: bool = False, need_weights: bool = False
-    ) -> Outputs:
-        """Logits `(b, t, vocabulary)` of the token after each.
+    ) -> tuple[Float[Array, "b t v"], dict[str, Tree]]:
+        """Computes logits `(b, t, vocabulary)` of the token after each.
 
         With `need_weights`, `aux["attention"]` has the weights `(b, heads, t, t)` of each block.
         """
@@ -112,7 +111,7 @@ class GPT(nn.Module):
     def _states(
         self, tokens: Int[Array, "b t"], train: bool, need_weights: bool
     ) -> tuple[Float[Array, "b t d"], dict[str, Array]]:
-        """The states after the last block, and the weights of each block if they are needed."""
+        """Computes the states after the last block, and each block's weights if needed."""
         chex.assert_rank(tokens, 2)
         x, attention = self._embed(tokens, 0, train), {}
         for i, block in enumerate(self.blocks):
@@ -122,7 +121,7 @@ class GPT(nn.Module):
         return x, attention
 
     def start(self, num_texts: int) -> Caches:
-        """Empty caches for texts of up to `max_length` tokens."""
+        """Makes empty caches for texts of up to `max_length` tokens."""
         leading = (num_texts,)
         return tuple(
             block.attention.init_cache(self.features, leading, self.max_length)
@@ -132,7 +131,7 @@ class GPT(nn.Module):
     def decode(
         self, tokens: Int[Array, "b t"], caches: Caches, lengths: ArrayLike | None = None
     ) -> tuple[Float[Array, "b t v"], Caches]:
-        """The logits of tokens after those in the caches, and the caches with them.
+        """Computes the logits of tokens after those in the caches, and the caches with them.
 
         Args:
             tokens: the next ones of each text.
@@ -155,7 +154,7 @@ class GPT(nn.Module):
     def _embed(
         self, tokens: Int[Array, "b t"], offset: ArrayLike, train: bool
     ) -> Float[Array, "b t d"]:
-        """The embeddings of tokens, and of their positions from `offset` on."""
+        """Embeds tokens, and their positions from `offset` on."""
         x = self.embedding(tokens)
         if self.positions == "learned":
             vectors = self.position_table(tokens.shape[1], offset)

@@ -27,8 +27,7 @@ from flax_attn.attention import (
     SelfAttention,
 )
 from flax_attn.models.initializers import torch
-
-Outputs = tuple[Float[Array, "b classes"], dict]
+from flax_attn.models.text import ClassOutputs
 
 
 class MLP(nn.Module):
@@ -43,7 +42,9 @@ class MLP(nn.Module):
     hidden_features: int = 784
 
     @nn.compact
-    def __call__(self, inputs: Float[Array, "b height width"], *, train: bool = False) -> Outputs:
+    def __call__(
+        self, inputs: Float[Array, "b height width"], *, train: bool = False
+    ) -> ClassOutputs:
         pixels = inputs.reshape(inputs.shape[0], -1)
         hidden = nn.relu(torch.dense(self.hidden_features, pixels.shape[1], "hidden")(pixels))
         logits = torch.dense(self.num_classes, self.hidden_features, "logits")(hidden)
@@ -64,7 +65,9 @@ class PatchAttention(nn.Module):
     patch_size: int = 7
 
     @nn.compact
-    def __call__(self, inputs: Float[Array, "b height width"], *, train: bool = False) -> Outputs:
+    def __call__(
+        self, inputs: Float[Array, "b height width"], *, train: bool = False
+    ) -> ClassOutputs:
         chex.assert_rank(inputs, 3)
         patches = cut_patches(inputs, self.patch_size)
         width = patches.shape[-1]
@@ -108,7 +111,9 @@ class PatchTransformer(nn.Module):
     across: Across | None = None
 
     @nn.compact
-    def __call__(self, inputs: Float[Array, "b height width"], *, train: bool = False) -> Outputs:
+    def __call__(
+        self, inputs: Float[Array, "b height width"], *, train: bool = False
+    ) -> ClassOutputs:
         chex.assert_rank(inputs, 3)
         if train and self.max_shift:
             inputs = shift(self.make_rng("dropout"), inputs, self.max_shift)
@@ -133,7 +138,7 @@ class PatchTransformer(nn.Module):
 def shift(
     key: Key[Array, ""], images: Float[Array, "b height width"], limit: int
 ) -> Float[Array, "b height width"]:
-    """Every image moved by up to `limit` pixels along each axis, with zeros beside it."""
+    """Moves every image by up to `limit` pixels along each axis, with zeros beside it."""
     padded = jnp.pad(images, ((0, 0), (limit, limit), (limit, limit)))
     starts = jax.random.randint(key, (len(images), 2), 0, 2 * limit + 1)
     cut = lambda image, start: jax.lax.dynamic_slice(image, start, images.shape[1:])
@@ -143,15 +148,13 @@ def shift(
 def cut_patches(
     images: Float[Array, "b height width *c"], size: int
 ) -> Float[Array, "b patches pixels"]:
-    """Patches of `size x size` pixels, row by row; channels, if there are any, come last.
+    """Cuts patches of `size x size` pixels, row by row; channels, if there are any, come last.
 
     Raises:
         ValueError: patches that do not fill the image.
     """
     batch, height, width, *channels = images.shape
     if height % size or width % size:
-        raise ValueError(
-            f"expected a patch_size that divides {height} and {width} pixels, got {size}"
-        )
+        raise ValueError(f"expected a patch_size that divides {height}x{width} pixels, got {size}")
     patches = images.reshape(batch, height // size, size, width // size, size, *channels)
     return jnp.swapaxes(patches, 2, 3).reshape(batch, -1, size * size * math.prod(channels))

@@ -15,7 +15,7 @@ torch_kernel = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 
 def torch_uniform(fan_in: int) -> Initializer:
-    """U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for any shape.
+    """Draws from U(-1/sqrt(fan_in), 1/sqrt(fan_in)), for any shape.
 
     It is that of PyTorch's biases. For all parameters of a recurrent layer `fan_in` is its width.
     """
@@ -24,7 +24,7 @@ def torch_uniform(fan_in: int) -> Initializer:
 
 
 def orthogonal_gates(width: int) -> Initializer:
-    """An orthogonal matrix `(width, width)` for each gate of a recurrent layer, side by side."""
+    """Makes an orthogonal matrix `(width, width)` for each gate, side by side."""
     orthogonal = nn.initializers.orthogonal()
 
     def init(key: Key[Array, ""], shape: tuple[int, ...], dtype: DTypeLike = float) -> Array:
@@ -51,7 +51,7 @@ class Initialization(NamedTuple):
     recurrent_kernel: Callable[[int], Initializer]
 
     def dense(self, features: int, fan_in: int, name: str) -> nn.Dense:
-        """A dense layer from `fan_in` to `features`."""
+        """Makes a dense layer from `fan_in` to `features`."""
         return nn.Dense(features, kernel_init=self.kernel, bias_init=self.bias(fan_in), name=name)
 
 
@@ -73,7 +73,7 @@ INITIALIZATIONS = {"torch": torch, "flax": flax}
 
 
 def initialization(name: str) -> Initialization:
-    """The initialisation of a name. Raises a ValueError for one that there is not."""
+    """Returns the initialisation of a name."""
     if name not in INITIALIZATIONS:
         raise ValueError(f"expected initialization of {', '.join(INITIALIZATIONS)}, got {name!r}")
     return INITIALIZATIONS[name]

@@ -19,21 +19,21 @@ AT_ONCE = 64  # texts
 def logits_of(
     model: nn.Module, params: Params, tokens: Int[Array | np.ndarray, "n t"]
 ) -> Float[Array, "n t v"]:
-    """The logits of the token after each."""
+    """Computes the logits of the token after each."""
     return model.apply({"params": params}, tokens)[0]
 
 
 def attention_of(
     model: nn.Module, params: Params, tokens: Int[np.ndarray, "n t"]
 ) -> dict[str, Float[np.ndarray, "n h t t"]]:
-    """The weights of each block of `GPT`, by its name."""
+    """Computes the weights of each block of `GPT`, by its name."""
     return look(model, params, tokens)[1]
 
 
 def look(
     model: nn.Module, params: Params, tokens: Int[np.ndarray, "n t"]
 ) -> tuple[Float[np.ndarray, "n t v"], dict[str, Float[np.ndarray, "n h t t"]]]:
-    """The logits of the token after each, and the weights of each block of `GPT`, by its name."""
+    """Computes the logits of the token after each, and the weights of each block by its name."""
     logits, attention = jax.device_get(_look(model, params, tokens))
     return logits, in_order(attention)
 
@@ -51,7 +51,7 @@ def loss_by_position(
     inputs: Int[np.ndarray, "n t"],
     targets: Int[np.ndarray, "n t"],
 ) -> Float[np.ndarray, " t"]:
-    """The mean cross-entropy at each position over all texts, NaN where all is padding."""
+    """Computes the mean cross-entropy at each position, NaN where all is padding."""
     totals = np.zeros((2, inputs.shape[1]))
     filling = ((0, -len(inputs) % AT_ONCE), (0, 0))  # rows of padding, so that one program does
     inputs, targets = np.pad(inputs, filling), np.pad(targets, filling)
@@ -65,7 +65,7 @@ def loss_by_position(
 def _totals(
     model: nn.Module, params: Params, inputs: Int[Array, "n t"], targets: Int[Array, "n t"]
 ) -> Float[Array, "2 t"]:
-    """The sums of the losses at each position, and how many they are."""
+    """Sums the losses at each position, and counts them."""
     logits, mask = logits_of(model, params, inputs), targets > 0
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
     return jnp.stack([jnp.where(mask, losses, 0).sum(axis=0), mask.sum(axis=0)])

@@ -52,16 +52,18 @@ class BiLSTM(nn.Module):
 
     Attributes:
         features: width of the hidden state in each direction.
+        num_classes: channels of the output: 1 for a signal or a number, or one a class.
     """
 
     features: int = 64
+    num_classes: int = 1
 
     @nn.compact
     def __call__(
-        self, inputs: Float[Array, "b t c"], *, train: bool = False
-    ) -> tuple[Float[Array, "b t 1"], dict]:
+        self, inputs: Float[Array, "b t d"], *, train: bool = False
+    ) -> tuple[Float[Array, "b t c"], dict]:
         recurrent = Recurrent("lstm", self.features, bidirectional=True, name="recurrent")
         states = recurrent(inputs)  # (b, t, 2 e)
-        outputs = torch.dense(1, 2 * self.features, "dense")(states)
-        chex.assert_shape(outputs, (*inputs.shape[:2], 1))
+        outputs = torch.dense(self.num_classes, 2 * self.features, "dense")(states)
+        chex.assert_shape(outputs, (*inputs.shape[:2], self.num_classes))
         return outputs, {}

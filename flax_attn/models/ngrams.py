@@ -18,8 +18,8 @@ from jaxtyping import Array, Bool, Float, Int, Integer
 from flax_attn.attention import StructuredSelfAttention, masks
 from flax_attn.models.initializers import flax
 from flax_attn.models.recurrent import CELLS, Recurrent
+from flax_attn.models.text import ClassOutputs
 
-Outputs = tuple[Float[Array, "b classes"], dict]
 WIDTHS = (2, 3, 4)  # of the convolutions, in words
 small = nn.initializers.normal(0.1)
 
@@ -61,7 +61,9 @@ class NGramAttention(nn.Module):
     dropout_rate: float = 0.5
 
     @nn.compact
-    def __call__(self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False) -> Outputs:
+    def __call__(
+        self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False
+    ) -> ClassOutputs:
         if len(set(self.encoders)) < len(self.encoders) or not (self.encoders or self.num_pairs):
             raise ValueError(
                 f"expected encoders, each of them once, or pairs of words in the data, got "
@@ -96,14 +98,14 @@ class NGramAttention(nn.Module):
     def _hops(
         self, name: str, x: Float[Array, "b t d"], mask: Bool[Array, "b t"]
     ) -> tuple[Float[Array, "b rd"], Float[Array, "b r t"]]:
-        """The contexts of all hops side by side, and their weights."""
+        """Computes the contexts of all hops side by side, and their weights."""
         attention = StructuredSelfAttention(self.attention_features, self.num_hops, name=name)
         context, weights = attention(x, mask=mask)  # (b, r, d), (b, r, t)
         assert weights is not None
         return context.reshape(x.shape[0], -1), weights
 
     def _kept(self, mask: Bool[Array, "b t"], train: bool) -> Bool[Array, "b t"]:
-        """The mask, in training without the words or pairs that are dropped."""
+        """Drops whole words or pairs from the mask in training."""
         if not train or not self.word_dropout_rate:
             return mask
         rng, rate = self.make_rng("dropout"), self.word_dropout_rate
@@ -112,7 +114,7 @@ class NGramAttention(nn.Module):
     def _words(
         self, inputs: dict[str, Int[Array, "..."]], kept: Bool[Array, "b t"]
     ) -> Float[Array, "b t d"]:
-        """Words with their n-grams, and a vector of its own for all words that are dropped."""
+        """Embeds words with their n-grams; all that are dropped have a vector of their own."""
         tokens = inputs["tokens"]
         dropped = self.param("dropped", small, (self.embedding_features,))
         words = self._embed("words", self.vocabulary_size, tokens)
@@ -132,7 +134,7 @@ class NGramAttention(nn.Module):
         ids: Integer[Array, "b p"],
         train: bool,
     ) -> tuple[Float[Array, "b n d"], Bool[Array, "b n"]]:
-        """Words and pairs one after the other, and the mask of those that are not dropped."""
+        """Puts pairs after the words. Returns also the mask of what is not dropped."""
         pairs = self._dropout(self._embed("pairs", self.num_pairs, ids), train)
         allowed = jnp.concatenate([kept, self._kept(ids > 1, train)], axis=1)
         return jnp.concatenate([words, pairs], axis=1), allowed
@@ -140,7 +142,7 @@ class NGramAttention(nn.Module):
     def _encode(
         self, encoder: str, words: Float[Array, "b t d"], lengths: Int[Array, " b"]
     ) -> Float[Array, "b t e"]:
-        """The words in their order, by a recurrent network or by convolutions."""
+        """Encodes the words in their order, by a recurrent network or by convolutions."""
         if encoder in CELLS:
             options = {"bidirectional": True, "initialization": flax, "name": encoder}
             return Recurrent(encoder, self.features, **options)(words, lengths)
@@ -155,7 +157,7 @@ class NGramAttention(nn.Module):
 def sum_over_root(
     values: Float[Array, "*b n d"], mask: Bool[Array, "*b n"]
 ) -> Float[Array, "*b d"]:
-    """The sum of the values where the mask is True, over the square root of their number.
+    """Sums the values where the mask is True, over the square root of their number.
 
     The root keeps the variance.
     """

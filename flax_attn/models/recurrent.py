@@ -18,16 +18,16 @@ from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.arrays import with_rank
 from flax_attn.attention.scores import project
-from flax_attn.models.cpu.recurrence import State, Step, Terms, recur
+from flax_attn.models.cpu.recurrence import RecurrentState, RecurrentStep, RecurrentTerms, recur
 from flax_attn.models.initializers import Initialization, torch
 
 
-def rnn(state: State, inputs: Array, products: Array) -> State:
-    """The next state, from `inputs` `x W + b` and `products` `h U + c`; likewise below."""
+def rnn(state: RecurrentState, inputs: Array, products: Array) -> RecurrentState:
+    """Computes the next state, from `inputs` `x W + b` and `products` `h U + c`; as below."""
     return (jnp.tanh(inputs + products),)
 
 
-def gru(state: State, inputs: Array, products: Array) -> State:
+def gru(state: RecurrentState, inputs: Array, products: Array) -> RecurrentState:
     (hidden,) = state
     width = 2 * hidden.shape[-1]
     gates = nn.sigmoid(inputs[..., :width] + products[..., :width])
@@ -36,7 +36,7 @@ def gru(state: State, inputs: Array, products: Array) -> State:
     return ((1 - update) * new + update * hidden,)
 
 
-def lstm(state: State, inputs: Array, products: Array) -> State:
+def lstm(state: RecurrentState, inputs: Array, products: Array) -> RecurrentState:
     _, memory = state
     i, f, g, o = jnp.split(inputs + products, 4, axis=-1)
     memory = nn.sigmoid(f) * memory + nn.sigmoid(i) * jnp.tanh(g)
@@ -52,7 +52,7 @@ class Cell(NamedTuple):
         num_states: arrays of the state.
     """
 
-    step: Step
+    step: RecurrentStep
     num_gates: int
     num_states: int
 
@@ -87,10 +87,10 @@ class RecurrentLayer(nn.Module):
     def __call__(
         self,
         inputs: Float[Array, "t *b d"],
-        state: State | None = None,
+        state: RecurrentState | None = None,
         lengths: Int[Array, "*b"] | None = None,
-    ) -> tuple[Float[Array, "t *b e"], State]:
-        """The outputs and the last state.
+    ) -> tuple[Float[Array, "t *b e"], RecurrentState]:
+        """Computes the outputs and the last state.
 
         Args:
             inputs: `(t, ..., d)`.
@@ -114,8 +114,8 @@ class RecurrentLayer(nn.Module):
         terms = self._terms(project(inputs, input_kernel))
         return recur(cell.step, self.reverse, recurrent_kernel, terms, state, lengths)
 
-    def _terms(self, products: Float[Array, "t *b g"]) -> Terms:
-        """The products with the inputs, and the biases."""
+    def _terms(self, products: Float[Array, "t *b g"]) -> RecurrentTerms:
+        """Adds the biases to the products with the inputs."""
         terms = [products]
         if self.cell == "gru":  # a gate multiplies `h U + c`, so `c` is a term of its own
             terms.append(jnp.zeros_like(products))
@@ -154,7 +154,7 @@ class Recurrent(nn.Module):
         *,
         train: bool = False,
     ) -> Float[Array, "b t e"]:
-        """Outputs `(b, t, e)` of the last layer, zeros where a row has ended."""
+        """Computes outputs `(b, t, e)` of the last layer, zeros where a row has ended."""
         x = jnp.swapaxes(inputs, 0, 1)  # (t, b, d)
         for number in range(1, self.num_layers + 1):
             if number > 1:

@@ -43,6 +43,7 @@ class ResidualAttention(nn.Module):
         key_features: width of queries and keys.
         num_attentions: attention layers, each with a residual block after it.
         binary_positions: whether the binary digits of the position are added as channels.
+        num_classes: channels of the output: 1 for a signal or a number, or one a class.
     """
 
     features: int = 64
@@ -50,11 +51,12 @@ class ResidualAttention(nn.Module):
     key_features: int = 64
     num_attentions: int = 1
     binary_positions: bool = False
+    num_classes: int = 1
 
     @nn.compact
     def __call__(
-        self, inputs: Float[Array, "b t c"], *, train: bool = False
-    ) -> tuple[Float[Array, "b t 1"], dict]:
+        self, inputs: Float[Array, "b t d"], *, train: bool = False
+    ) -> tuple[Float[Array, "b t c"], dict]:
         x = append_positions(inputs) if self.binary_positions else inputs
         x = nn.relu(Conv1D(self.features, self.kernel_size, name="conv_in")(x))  # (b, t, d)
         x = ResidualBlock(self.kernel_size, name="block0")(x)
@@ -63,6 +65,6 @@ class ResidualAttention(nn.Module):
             name = f"attention{i}"
             context, attention[name] = SelfAttention(self.key_features, self.features, name=name)(x)
             x = ResidualBlock(self.kernel_size, name=f"block{i}")(nn.relu(x + context))
-        outputs = Conv1D(1, self.kernel_size, name="conv_out")(x)
-        chex.assert_shape(outputs, (*inputs.shape[:2], 1))
+        outputs = Conv1D(self.num_classes, self.kernel_size, name="conv_out")(x)
+        chex.assert_shape(outputs, (*inputs.shape[:2], self.num_classes))
         return outputs, {"attention": attention}

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 from flax_attn.models.cpu.largest import top_k
 from flax_attn.types import Tree
 
-Step = Callable[
+SearchStep = Callable[
     [Tree, Int[Array, "b k"]], tuple[Float[Array, "b k v"], Tree, Float[Array, "b k s"]]
 ]
 
@@ -44,7 +44,7 @@ class Decoded(NamedTuple):
 
 
 def greedy(
-    step: Step,
+    step: SearchStep,
     state: Tree,
     *,
     end: int,
@@ -52,7 +52,7 @@ def greedy(
     length_penalty: float = 0.0,
     forbidden: tuple[int, ...] = (),
 ) -> Decoded:
-    """The most probable token at every step.
+    """Searches greedily, by the most probable token at every step.
 
     Args:
         step, state: of the decoder, with `k = 1`.
@@ -117,7 +117,7 @@ class Ended(NamedTuple):
 
 
 def beam_search(
-    step: Step,
+    step: SearchStep,
     state: Tree,
     *,
     beam: int,
@@ -127,7 +127,7 @@ def beam_search(
     num_best: int = 1,
     forbidden: tuple[int, ...] = (),
 ) -> Decoded:
-    """The best sequences that are found by keeping the `beam` best beginnings at every step.
+    """Searches for the best sequences, keeping the `beam` best beginnings at every step.
 
     A sequence ends when its end is among the `beam` best continuations, and is kept apart from the
     beginnings. The search of a row is over when `beam` sequences have ended, or none of the
@@ -190,7 +190,7 @@ class _Beam(NamedTuple):
 def _start(
     state: Tree, shape: tuple[int, int], end: int, max_length: int, num_source: int
 ) -> _Beam:
-    """The beam before the first step: one beginning a row, with nothing in it."""
+    """Makes the beam before the first step: one beginning a row, with nothing in it."""
     places = jnp.broadcast_to(jnp.arange(shape[1])[None], shape)
     nothing = jnp.zeros((max_length, *shape), int)
     history = [nothing, nothing, jnp.zeros((max_length, *shape, num_source))]
@@ -209,7 +209,7 @@ def _extend(
     end: int,
     penalty: Array | float,
 ) -> _Beam:
-    """The beam after a step: the best continuations, and the best sequences that have ended."""
+    """Extends the beam by a step: the best continuations, and the best ended sequences."""
     batch, beam, size = log_probabilities.shape
     scores = (now.score[..., None] + log_probabilities).reshape(batch, -1)
     best, chosen = top_k(scores, 2 * beam)  # as many again, for those that end
@@ -230,7 +230,7 @@ def _extend(
 def _best(
     last: _Beam, penalty: Callable[[Array], Array | float], num_best: int, end: int
 ) -> Decoded:
-    """The best sequences of a search, those that have not ended behind all that have."""
+    """Returns the best sequences of a search; those that have not ended come last."""
     places = jnp.broadcast_to(jnp.arange(last.score.shape[1])[None], last.score.shape)
     # the end of these would be the next token
     cut = Ended(last.score / penalty(last.i), jnp.full_like(places, last.i), places)
@@ -243,7 +243,7 @@ def _best(
 
 
 def _follow(ended: Ended, history: list[Array], end: int) -> tuple[Array, Array]:
-    """Tokens `(t, b, n)` and weights `(t, b, n, s)` of sequences.
+    """Reads tokens `(t, b, n)` and weights `(t, b, n, s)` of sequences.
 
     They are read from the step that ended each back to the first.
 
@@ -266,16 +266,16 @@ def _follow(ended: Ended, history: list[Array], end: int) -> tuple[Array, Array]
 
 
 def _penalty(length: Array | int, alpha: float) -> Array | float:
-    """The divisor of a log-probability; the length counts the end of sequence."""
+    """Computes the divisor of a log-probability; the length counts the end of sequence."""
     return ((5 + length) / 6) ** alpha
 
 
-def _num_source(step: Step, state: Tree, batch: int, beam: int) -> int:
+def _num_source(step: SearchStep, state: Tree, batch: int, beam: int) -> int:
     return jax.eval_shape(step, state, jnp.zeros((batch, beam), int))[2].shape[-1]
 
 
 def _log_softmax(logits: Array, forbidden: tuple[int, ...]) -> Array:
-    """Log-probabilities in float32, minus infinity for what is forbidden."""
+    """Computes log-probabilities in float32, minus infinity for what is forbidden."""
     log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
     return (
         log_probabilities.at[..., list(forbidden)].set(-jnp.inf) if forbidden else log_probabilities
@@ -283,12 +283,12 @@ def _log_softmax(logits: Array, forbidden: tuple[int, ...]) -> Array:
 
 
 def _take(leaf: Array, places: Array) -> Array:
-    """Of each row `(b, k, ...)` what stands at the places `(b, n)`."""
+    """Takes from each row `(b, k, ...)` the entries at indices `(b, n)`."""
     return jnp.take_along_axis(leaf, places.reshape(places.shape + (1,) * (leaf.ndim - 2)), axis=1)
 
 
 def _decoded(tokens: Array, alignment: Array, scores: Array, ended: Array, end: int) -> Decoded:
-    """From tokens `(t, b, n)`, with the end of sequence behind the last, and weights likewise."""
+    """Makes a result of tokens `(t, b, n)`, up to the end of sequence, and weights alike."""
     tokens, alignment = jnp.moveaxis(tokens, 0, -1), jnp.moveaxis(alignment, 0, -2)
     real = jnp.cumsum(tokens == end, axis=-1) == 0
     return Decoded(

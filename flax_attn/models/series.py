@@ -18,17 +18,19 @@ class InputAttentionRNN(nn.Module):
     Attributes:
         features: width of the state.
         alpha: sharpness of the weights.
+        num_classes: channels of the output: 1 for a signal or a number, or one a class.
     """
 
     features: int = 32
     alpha: float = 10.0
+    num_classes: int = 1
 
     def setup(self):
-        self.cell = InputAttentionCell(self.features, 1, self.alpha)
+        self.cell = InputAttentionCell(self.features, self.num_classes, self.alpha)
 
     def __call__(
         self, inputs: Float[Array, "b t series"], *, train: bool = False
-    ) -> tuple[Float[Array, "b t 1"], dict]:
+    ) -> tuple[Float[Array, "b t c"], dict]:
         scan = nn.scan(
             lambda cell, state, x: cell(state, x),
             variable_broadcast="params",
@@ -37,15 +39,15 @@ class InputAttentionRNN(nn.Module):
             out_axes=1,
         )
         _, attended = scan(self.cell, self.start(inputs), inputs)
-        chex.assert_shape(attended.context, (*inputs.shape[:2], 1))
+        chex.assert_shape(attended.context, (*inputs.shape[:2], self.num_classes))
         return attended.context, {"attention": {"input": attended.weights}}
 
     def start(self, inputs: Float[Array, "b t series"]) -> Float[Array, "b h"]:
-        """The state before the first step."""
+        """Makes the state before the first step."""
         return jnp.zeros((inputs.shape[0], self.features), inputs.dtype)
 
     def step(
         self, state: Float[Array, "b h"], inputs: Float[Array, "b series"]
     ) -> tuple[Float[Array, "b h"], Attended]:
-        """One step alone: the next state, and what was attended to."""
+        """Computes one step alone: the next state, and what was attended to."""
         return self.cell(state, inputs)

@@ -27,7 +27,7 @@ from flax_attn.attention import (
 from flax_attn.models.initializers import Initialization, initialization
 from flax_attn.models.recurrent import Recurrent
 
-Outputs = tuple[Float[Array, "b classes"], dict]
+ClassOutputs = tuple[Float[Array, "b classes"], dict]
 
 
 class RNNAttention(nn.Module):
@@ -59,7 +59,9 @@ class RNNAttention(nn.Module):
     initialization: str = "torch"
 
     @nn.compact
-    def __call__(self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False) -> Outputs:
+    def __call__(
+        self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False
+    ) -> ClassOutputs:
         init, lengths = initialization(self.initialization), inputs["lengths"]
         x, mask = embed(inputs, self.vocabulary_size, self.embedding_features, init)
         x = nn.Dropout(self.embedding_dropout_rate, deterministic=not train)(x)
@@ -106,7 +108,9 @@ class GRUAttention(nn.Module):
     initialization: str = "torch"
 
     @nn.compact
-    def __call__(self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False) -> Outputs:
+    def __call__(
+        self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False
+    ) -> ClassOutputs:
         init, lengths = initialization(self.initialization), inputs["lengths"]
         x, mask = embed(inputs, self.vocabulary_size, self.embedding_features, init)
         recurrent = Recurrent(
@@ -159,7 +163,9 @@ class StructuredAttention(nn.Module):
     initialization: str = "flax"
 
     @nn.compact
-    def __call__(self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False) -> Outputs:
+    def __call__(
+        self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False
+    ) -> ClassOutputs:
         init, lengths = initialization(self.initialization), inputs["lengths"]
         dropout = nn.Dropout(self.dropout_rate, deterministic=not train)
         x, mask = embed(inputs, self.vocabulary_size, self.embedding_features, init)
@@ -183,7 +189,7 @@ class StructuredAttention(nn.Module):
 def embed(
     inputs: dict[str, Int[Array, "..."]], size: int, features: int, init: Initialization
 ) -> tuple[Float[Array, "b t d"], Bool[Array, "b t"]]:
-    """Embeddings of the tokens, zeros at padding, and the mask of the real tokens."""
+    """Embeds the tokens, with zeros at padding. Returns also the mask of real tokens."""
     tokens, lengths = inputs["tokens"], inputs["lengths"]
     chex.assert_rank(tokens, 2)
     chex.assert_shape(lengths, tokens.shape[:1])

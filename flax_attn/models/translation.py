@@ -19,7 +19,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from flax_attn.models.cpu.recurrence import State
+from flax_attn.models.cpu.recurrence import RecurrentState
 from flax_attn.models.initializers import flax
 from flax_attn.models.recurrent import CELLS, Recurrent
 from flax_attn.models.translation_steps import (
@@ -31,7 +31,7 @@ from flax_attn.models.translation_steps import (
     make_score,
 )
 
-Outputs = tuple[Float[Array, "b t v"], dict]
+TranslationOutputs = tuple[Float[Array, "b t v"], dict]
 
 
 class Seq2Seq(nn.Module):
@@ -112,8 +112,10 @@ class Seq2Seq(nn.Module):
             self.logits = nn.Dense(self.target_vocabulary_size)
         self.dropout = nn.Dropout(self.dropout_rate)
 
-    def __call__(self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False) -> Outputs:
-        """Logits `(b, t, vocabulary)` of each target's next token.
+    def __call__(
+        self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False
+    ) -> TranslationOutputs:
+        """Computes logits `(b, t, vocabulary)` of each target's next token.
 
         The weights `(b, t, s)` are `aux["attention"]["alignment"]`.
         """
@@ -122,7 +124,9 @@ class Seq2Seq(nn.Module):
         embedded = self.dropout(self.target_embedding(target), deterministic=not train)  # (b, t, d)
         products = jnp.swapaxes(self.inputs(embedded), 0, 1)[:, :, None]  # (t, b, 1, g)
 
-        def one_step(step: DecoderStep, state: State, inputs: Array) -> tuple[State, tuple]:
+        def one_step(
+            step: DecoderStep, state: RecurrentState, inputs: Array
+        ) -> tuple[RecurrentState, tuple]:
             return step(state, inputs, memory)
 
         scan = nn.scan(one_step, variable_broadcast="params", split_rngs={"params": False})
@@ -144,8 +148,8 @@ class Seq2Seq(nn.Module):
         keys = self.keys(values) if self.attention in PROJECTED else values
         return Memory(keys, values, lengths)
 
-    def start(self, memory: Memory, max_length: int = 0) -> State:
-        """The state before the first step, `(b, 1, features)`.
+    def start(self, memory: Memory, max_length: int = 0) -> RecurrentState:
+        """Makes the state before the first step, `(b, 1, features)`.
 
         It is made of the encoder's state that has read the source from its end to its start.
         """
@@ -157,9 +161,9 @@ class Seq2Seq(nn.Module):
         return (hidden, *(jnp.zeros_like(hidden),) * num_zeros)
 
     def decode_step(
-        self, state: State, tokens: Int[Array, "b k"], memory: Memory
-    ) -> tuple[Array, State, Array]:
-        """Logits `(b, k, vocabulary)` of the next tokens, the next state, weights `(b, k, s)`."""
+        self, state: RecurrentState, tokens: Int[Array, "b k"], memory: Memory
+    ) -> tuple[Array, RecurrentState, Array]:
+        """Computes logits `(b, k, vocabulary)`, the next state, and weights `(b, k, s)`."""
         embedded = self.target_embedding(tokens)
         state, (result, weights) = self.step(state, self.inputs(embedded), memory)
         return self.vocabulary_logits(result, embedded, train=False), state, weights
@@ -167,7 +171,7 @@ class Seq2Seq(nn.Module):
     def vocabulary_logits(
         self, result: Float[Array, "b t e"], embedded: Float[Array, "b t d"], train: bool
     ) -> Float[Array, "b t v"]:
-        """Logits, from the results of the steps and the embeddings of their tokens."""
+        """Computes logits, from the results of the steps and the embeddings of their tokens."""
         if self.decoder == "bahdanau":
             result = jnp.tanh(self.output(result) + self.output_of_embedding(embedded))
         result = self.dropout(result, deterministic=not train)
@@ -180,26 +184,18 @@ class Seq2Seq(nn.Module):
         """Raises a ValueError for fields that do not fit."""
         for name, choices in (("decoder", STEPS), ("attention", SCORES), ("cell", CELLS)):
             if getattr(self, name) not in choices:
-                raise ValueError(
-                    f"expected {name} of {', '.join(choices)}, got {getattr(self, name)!r}"
-                )
+                raise ValueError(f"expected {name} of {(*choices,)}, got {getattr(self, name)!r}")
         if self.features % 2:
-            raise ValueError(
-                "expected an even number of features, half for each direction of the encoder, "
-                f"got {self.features}"
-            )
+            raise ValueError(f"expected an even number of features, got {self.features}")
         is_luong, widths = self.decoder == "luong", {self.features, self.embedding_features}
         if self.tied_embeddings and is_luong and len(widths) > 1:
-            raise ValueError(
-                f"expected embedding_features={self.features}, the features of the decoder, "
-                "for tied_embeddings with luong"
-            )
+            raise ValueError("expected embedding_features=features for tied_embeddings with luong")
 
 
 def embeddings(
     source_size: int, target_size: int, features: int, shared: bool
 ) -> tuple[nn.Embed, nn.Embed]:
-    """Embeddings of target and source, which may be the same, with vectors as long as about 1.
+    """Makes embeddings of target and source, which may be shared, with vectors of length about 1.
 
     Raises a ValueError for shared ones, and more tokens in the source than in the target.
     """

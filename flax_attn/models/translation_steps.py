@@ -21,18 +21,18 @@ from flax_attn.attention import (
     scaled_dot,
 )
 from flax_attn.attention.scores import project
-from flax_attn.models.cpu.recurrence import State
+from flax_attn.models.cpu.recurrence import RecurrentState
 from flax_attn.models.initializers import flax
 from flax_attn.models.recurrent import CELLS
 
-Score = Callable[..., Array] | nn.Module
+ScoreOrModule = Callable[..., Array] | nn.Module
 
 PROJECTED = ("additive", "general")  # scores whose keys are projected before, once a source
 SCORES = (*PROJECTED, "concat", "bilinear", "trilinear", "dot", "scaled_dot", "cosine")
 
 
-def make_score(name: str, features: int) -> Score:
-    """The score of a name in `SCORES`; `features` is the width of its hidden layer, if any."""
+def make_score(name: str, features: int) -> ScoreOrModule:
+    """Makes the score of a name in `SCORES`; `features` is the width of its hidden layer."""
     match name:
         case "additive":
             return AdditiveScore(features, project_keys=False)
@@ -75,14 +75,14 @@ class DecoderStep(nn.Module):
 
     cell: str
     features: int
-    score: Score
+    score: ScoreOrModule
     reach: int
     attention_features: int
 
     def __call__(
-        self, state: State, inputs: Float[Array, "b k g"], memory: Memory
-    ) -> tuple[State, StepResult]:
-        """The next state, and the result.
+        self, state: RecurrentState, inputs: Float[Array, "b k g"], memory: Memory
+    ) -> tuple[RecurrentState, StepResult]:
+        """Computes the next state, and the result.
 
         Args:
             state: of the step before, `(b, k, features)` each.
@@ -92,7 +92,7 @@ class DecoderStep(nn.Module):
         raise NotImplementedError
 
     def attend(self, query: Float[Array, "b k h"], memory: Memory) -> Attended:
-        """Attention to the whole source, or around a position that the query predicts."""
+        """Attends to the whole source, or around a position that the query predicts."""
         keys, values, lengths = memory
         if self.reach:
             local = PredictiveLocalAttention(
@@ -108,9 +108,9 @@ class DecoderStep(nn.Module):
         return attention(self.score, name="attention")(query, keys, values, mask=mask)
 
     def advance(
-        self, state: State, inputs: Float[Array, "b k g"], read: Float[Array, "b k e"]
-    ) -> State:
-        """The next state of the cell, from the products with an embedding and from `read`."""
+        self, state: RecurrentState, inputs: Float[Array, "b k g"], read: Float[Array, "b k e"]
+    ) -> RecurrentState:
+        """Computes the next state, from the products with an embedding and from `read`."""
         cell, width = CELLS[self.cell], CELLS[self.cell].num_gates * self.features
         kernel = lambda name, init, size: self.param(name, init(self.features), (size, width))
         read_kernel = kernel("read_kernel", flax.input_kernel, read.shape[-1])
@@ -125,9 +125,9 @@ class BahdanauStep(DecoderStep):
 
     @nn.compact
     def __call__(
-        self, state: State, inputs: Float[Array, "b k g"], memory: Memory
-    ) -> tuple[State, StepResult]:
-        """The result is `[z_i; c_i]`."""
+        self, state: RecurrentState, inputs: Float[Array, "b k g"], memory: Memory
+    ) -> tuple[RecurrentState, StepResult]:
+        """Returns `[z_i; c_i]` as the result."""
         context, weights = self.attend(state[0], memory)
         state = self.advance(state, inputs, context)
         return state, StepResult(jnp.concatenate([state[0], context], axis=-1), weights)
@@ -138,9 +138,9 @@ class LuongStep(DecoderStep):
 
     @nn.compact
     def __call__(
-        self, state: State, inputs: Float[Array, "b k g"], memory: Memory
-    ) -> tuple[State, StepResult]:
-        """The result is `o_i`. The last array of the state is the output before it, `o_{i-1}`."""
+        self, state: RecurrentState, inputs: Float[Array, "b k g"], memory: Memory
+    ) -> tuple[RecurrentState, StepResult]:
+        """Returns `o_i` as the result. The last array of the state is `o_{i-1}`."""
         *of_cell, output = state
         of_cell = self.advance(tuple(of_cell), inputs, output)
         context, weights = self.attend(of_cell[0], memory)

@@ -24,7 +24,7 @@ from flax_attn.attention import (
 )
 from flax_attn.attention.arrays import with_rank
 from flax_attn.models.gpt import Caches
-from flax_attn.models.translation import Outputs, embeddings
+from flax_attn.models.translation import TranslationOutputs, embeddings
 
 
 class TranslationTransformer(nn.Module):
@@ -83,8 +83,10 @@ class TranslationTransformer(nn.Module):
         self.logit_bias = self.param("logit_bias", nn.initializers.zeros, shape)
         self.dropout = nn.Dropout(self.dropout_rate)
 
-    def __call__(self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False) -> Outputs:
-        """Logits `(b, t, vocabulary)` of each target's next token.
+    def __call__(
+        self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False
+    ) -> TranslationOutputs:
+        """Computes logits `(b, t, vocabulary)` of each target's next token.
 
         `aux["attention"]["alignment"]` `(b, t, s)` is the mean over the heads of the last block's
         weights on the source. There is none in training.
@@ -102,7 +104,7 @@ class TranslationTransformer(nn.Module):
         return logits, {"attention": attention}
 
     def encode(self, inputs: dict[str, Int[Array, "..."]]) -> Caches:
-        """The keys and values of the sources, for the attention of each block to them."""
+        """Computes keys and values of the sources, for the attention of each block to them."""
         encoded, lengths = self._encode(inputs, train=False), inputs["source_lengths"]
         caches = []
         for block in self.decoder:
@@ -113,7 +115,7 @@ class TranslationTransformer(nn.Module):
         return tuple(caches)
 
     def start(self, memory: Caches, max_length: int) -> Caches:
-        """Empty caches `(b, 1, max_length, heads, d)` of the targets."""
+        """Makes empty caches `(b, 1, max_length, heads, d)` of the targets."""
         leading = memory[0].length.shape[0], 1
         return tuple(
             block.attention.init_cache(self.features, leading, max_length) for block in self.decoder
@@ -122,7 +124,7 @@ class TranslationTransformer(nn.Module):
     def decode_step(
         self, state: Caches, tokens: Int[Array, "b k"], memory: Caches
     ) -> tuple[Array, Caches, Array]:
-        """Logits `(b, k, vocabulary)` of the tokens that follow, caches, weights `(b, k, s)`."""
+        """Computes logits `(b, k, vocabulary)`, extended caches, and weights `(b, k, s)`."""
         x = self._embed(self.target_embedding, tokens[..., None], False, state[0].length)
         for_beginnings = lambda array: jnp.broadcast_to(
             array[:, None], (*tokens.shape, *array.shape[1:])
@@ -146,7 +148,7 @@ class TranslationTransformer(nn.Module):
     def _embed(
         self, layer: nn.Embed, tokens: Int[Array, "*b t"], train: bool, offset: Array | int = 0
     ) -> Float[Array, "*b t d"]:
-        """The embeddings of tokens and of their positions from `offset` on."""
+        """Embeds tokens and their positions from `offset` on."""
         positions = sinusoidal(tokens.shape[-1], self.features, offset=offset)
         positions = with_rank(positions, tokens.ndim + 1)
         embedded = layer(tokens) * self.features**0.5 + positions

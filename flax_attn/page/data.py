@@ -8,14 +8,15 @@ from importlib import metadata
 
 import numpy as np
 
-from flax_attn import config_files, platforms
+from flax_attn import platforms
 from flax_attn.analysis.token_weights import of_hops
 from flax_attn.errors import escaped
-from flax_attn.fields import flatten
-from flax_attn.kinds import KINDS
-from flax_attn.kinds.replies import pack
+from flax_attn.experiment.config import shipped_values
 from flax_attn.runs.reading import Record, curve, late_median
 from flax_attn.runs.results import Row
+from flax_attn.schema import flatten
+from flax_attn.tasks import TASKS
+from flax_attn.tasks.replies import pack
 from flax_attn.types import Json, JsonObject
 
 PACKAGES = ("flax-attn", "jax", "flax", "numpy")
@@ -23,16 +24,6 @@ DIGITS = 6  # significant ones of a curve
 NUM_EXAMPLES = 16
 ROOM = 470_000  # bytes of all packed weights of a run
 KEPT = 64  # weights a row, where all of them are too many
-
-# the input and the target of each kind of task
-TASKS = {
-    "signals": ("signal", "signal"),
-    "series": ("signal", "signal"),
-    "images": ("image", "classes"),
-    "texts": ("text", "classes"),
-    "translation": ("text", "text"),
-    "language": ("tokens", "next"),
-}
 
 Weights = np.ndarray  # (heads, q, k)
 
@@ -43,18 +34,19 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
     shown, lines = examples(run)
     has_trained = any(row["epoch"] > 0 for row in run.sound_rows)
     changed, is_known = changes(run.config)
+    of_input, of_target = run.task.split("-")
     return {
         "name": run.name,
-        "input": task_of(run)[0],
-        "target": task_of(run)[1],
+        "input": of_input,
+        "target": of_target,
         "data": run.config["data"]["name"],
         "files": run.files,
         "task": run.config["data"].get("task", ""),
         "relevant": run.config["data"].get("relevant"),
         "classes": run.config.get("derived", {}).get("classes"),
-        "does": KINDS[run.kind].does(run),
+        "does": TASKS[run.task].summary(run),
         "sentence": sentence(run),
-        "comparison": KINDS[run.kind].comparison(run),
+        "comparison": TASKS[run.task].baseline_note(run),
         "command": command(run.config, changed),
         "changes": changed,
         "config_known": is_known,
@@ -73,24 +65,18 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
         "curves": curves(run.sound_rows),
         "attention": attention_of(run),
         "examples": shown,
-        "beside": KINDS[run.kind].beside_examples(run),
+        "beside": TASKS[run.task].beside_examples(run),
         "lines": lines,
         "live": live,
         "note": note,
     }
 
 
-def task_of(run: Record) -> tuple[str, str]:
-    """Returns the names of a run's input and target."""
-    of_numbers = "text" if "words" in run.examples else "signal", "number"
-    return TASKS.get(run.kind, of_numbers)
-
-
 def examples(run: Record) -> tuple[list[JsonObject], list[str]]:
     """Returns the examples of a run that there is room for, and lines on what was left out."""
     left_out = run.summary.get("left_out", [])
     lines = [f"The weights {name} are too large to be kept." for name in left_out]
-    kind = KINDS[run.kind]
+    kind = TASKS[run.task]
     number = min(kind.num_examples(run), NUM_EXAMPLES)
     made = [kind.example(run, i) for i in range(number)]
     weights = [weights_of(run, i) for i in range(number)]
@@ -108,7 +94,7 @@ def examples(run: Record) -> tuple[list[JsonObject], list[str]]:
 
 def weights_of(run: Record, index: int) -> dict[str, Weights]:
     """Returns the attention of an example by name. Hops are heads with one query each."""
-    return KINDS[run.kind].weights(run, index)
+    return TASKS[run.task].weights(run, index)
 
 
 def _largest(weights: Weights) -> Weights:
@@ -121,7 +107,7 @@ def _largest(weights: Weights) -> Weights:
 
 def sentence(run: Record) -> str:
     """Returns what the model of a run does, and how well it does it on test data."""
-    does, seeds = KINDS[run.kind].sentence(run), len(run.summary["seeds"])
+    does, seeds = TASKS[run.task].sentence(run), len(run.summary["seeds"])
     return f"{does} (mean of {seeds} seeds)" if seeds > 1 else does
 
 
@@ -164,19 +150,13 @@ def changes(config: JsonObject) -> tuple[JsonObject, bool]:
 
     Also returns whether the package has a config of this name.
     """
-    shipped = config_files.read_shipped(config["name"])
-    if shipped is None:
+    before, now = shipped_values(config["name"]), flatten(config)
+    if before is None:
         return {}, False
-    before, now = _plain(shipped), flatten(config)
+    before = {key: list(v) if isinstance(v, tuple) else v for key, v in before.items()}
     kept = {key: value for key, value in before.items() if not key.startswith("reference.")}
     pairs = {key: [now[key], value] for key, value in kept.items() if key in now}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}, True
-
-
-def _plain(config: Json) -> JsonObject:
-    """Returns the values of a config by dotted key, tuples as lists, as JSON has them."""
-    flat = flatten(config.to_dict())
-    return {key: list(v) if isinstance(v, tuple) else v for key, v in flat.items()}
 
 
 def command(config: JsonObject, changed: JsonObject) -> str:

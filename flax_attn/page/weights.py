@@ -9,15 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flax_attn.bounded import read_npz
 from flax_attn.errors import UsageError, counted, one_line, shortened
-from flax_attn.kinds.replies import pack
+from flax_attn.files import open_arrays
 from flax_attn.page.report import page_without_run
+from flax_attn.tasks.replies import pack
 from flax_attn.types import JsonObject, UserInput
 
 VIEW = "weights.mjs"
 BESIDE = ("rows", "columns", "mask")  # arrays of a file that are no weights
-LARGEST_FILE = 2**26  # bytes of all arrays of a file
 MOST_WEIGHTS = 2**22
 MOST_HEADS = 2048  # small pictures that a page draws at once
 MOST_TOKENS = 1024  # queries or keys
@@ -57,7 +56,7 @@ def page_of_weights(
 
 
 def page_of_file(path: Path) -> str:
-    """Returns the page of the weights in a .npz file.
+    """Returns the page of the weights in a .npz file, or in a .npy file of one array.
 
     Each array is a layer, by its name; one alone may hold several layers. The arrays `rows`,
     `columns` and `mask` are what the arguments of `flax_attn.show` are.
@@ -66,7 +65,8 @@ def page_of_file(path: Path) -> str:
         OSError: no such file.
         UsageError: no such archive, a damaged one, or what are no weights.
     """
-    held = read_npz(path, most=LARGEST_FILE)
+    with open_arrays(path) as arrays:
+        held = dict(arrays)
     beside = {name: held.pop(name) for name in BESIDE if name in held}
     weights = next(iter(held.values())) if len(held) == 1 else held
     return page_of_weights(weights, **beside, title=path.stem)

@@ -1,19 +1,19 @@
 """Published models: folders as `transformers` writes them, in layers of this library.
 
-`folder` reads files, `modules` are the models, `families` says how a family is laid out and makes
-its model of a folder, and `tasks` says what it is asked.
+`folder` reads files, `modules` are the models, `families` describes how a family is laid out and
+makes its model of a folder, and `tasks` are what it is asked.
 """
 
+import json
 from pathlib import Path
 
-from flax_attn.errors import UsageError
-from flax_attn.runs import directory, untrusted
+from flax_attn.files import read_bytes
 
 
 def is_published(folder: Path) -> bool:
-    """Whether a folder has the options of a published model, and not the config of a run."""
+    """Returns whether a folder has the options of a published model, not of a run."""
     try:
-        content = untrusted.read_json(folder, "config.json")
-    except (FileNotFoundError, NotADirectoryError, UsageError):
+        content = json.loads(read_bytes(folder / "config.json"))
+    except (OSError, ValueError):
         return False
-    return directory.is_published(content)
+    return isinstance(content, dict) and "model_type" in content and "seed" not in content

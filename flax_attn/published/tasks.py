@@ -22,18 +22,20 @@ from flax_attn.data.contents import as_pixels, real_numbers
 from flax_attn.data.sets import ImageData, LanguageData, TextData
 from flax_attn.data.text import pad
 from flax_attn.errors import UsageError, shortened
-from flax_attn.kinds.asking import Asked, check_length, longer, rounded
-from flax_attn.kinds.encoders import Part, TextEncoder
-from flax_attn.kinds.images import ImageClasses
-from flax_attn.kinds.language import LanguageModel
-from flax_attn.kinds.requests import Load, Request, warn
-from flax_attn.kinds.task import Kept, Prediction, Recipe, Rows, Task, as_texts
-from flax_attn.kinds.texts import TextClasses
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.published.families import MOST_READ, read
-from flax_attn.published.folder import Config, HubTokenizer, read_tokenizer
+from flax_attn.published.folder import Config, HubTokenizer, read_json, read_tokenizer
 from flax_attn.published.modules import Decoder, Encoder, VisionTransformer
-from flax_attn.runs import untrusted
+from flax_attn.tasks import ClassesOfImages, ClassesOfTexts
+from flax_attn.tasks.artifacts import Kept, Prediction, Recipe, Rows
+from flax_attn.tasks.asking import Asked, check_length, longer, rounded
+from flax_attn.tasks.inputs.images import Images
+from flax_attn.tasks.inputs.texts import Texts, as_texts
+from flax_attn.tasks.language import LanguageModel
+from flax_attn.tasks.pairs import Part
+from flax_attn.tasks.requests import Load, Request, warn
+from flax_attn.tasks.targets.classes import Classes
+from flax_attn.tasks.task import Task
 from flax_attn.types import JsonObject, Options, Tree, UserInput
 
 MASK = "[MASK]"
@@ -116,7 +118,7 @@ class Continued(LanguageModel):
         return np.array([self.tokenizer.written(token) for token in tokens.tolist()], dtype=str)
 
     def look(self, model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
-        """As `LanguageModel.look`. The logits are those of the last token alone."""
+        """Computes as `LanguageModel.look`. The logits are those of the last token alone."""
         variables = {"params": params[0]}
         applied: Tree = model.apply(
             variables, inputs["tokens"], inputs["last"], method=_last_logits
@@ -141,13 +143,14 @@ class Continued(LanguageModel):
 def _last_logits(
     model: Decoder, tokens: Int[Array, "b t"], last: ArrayLike
 ) -> tuple[Float[Array, "b 1 v"], dict[str, Array]]:
-    """The logits of one token, and the attention. All logits of a large vocabulary are slow."""
+    """Computes the logits of one token alone, as a vocabulary is large, and the attention."""
     x, attention = model._states(tokens, train=False, need_weights=True)
     return model._logits(jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)), attention
 
 
-class Reader(TextEncoder):
-    """Texts to the inputs of a published encoder. Ends of texts are cut where they are too long."""
+@dataclasses.dataclass(frozen=True)
+class Reader(Texts):
+    """Texts for a published encoder. Ends of texts are cut where they are too long."""
 
     tokenizer: HubTokenizer
 
@@ -155,7 +158,7 @@ class Reader(TextEncoder):
         return text
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of texts."""
+        """Encodes texts, without what is too long."""
         if not texts or not all(text.strip() for text in texts):
             raise UsageError("expected a text, got an empty one")
         return [self.tokenizer.encode(text)[: self.data.max_length] for text in texts]
@@ -181,11 +184,15 @@ class Reader(TextEncoder):
 
 
 @dataclasses.dataclass(frozen=True)
-class Read(Compiled, TextClasses):
+class Read(Compiled, ClassesOfTexts):
     """A published encoder of texts. Its classes are its own, or the words for a `[MASK]`."""
 
-    encoder: Reader
     mask: int | None = None
+
+    @property
+    def reader(self) -> Reader:
+        assert isinstance(self.inputs, Reader)
+        return self.inputs
 
     def compute(
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
@@ -204,19 +211,19 @@ class Read(Compiled, TextClasses):
 
     def prepared(self, asked: Asked) -> Prepared:
         text = asked.words()
-        inputs, (parts,), _ = self.encoder.read([text])
+        inputs, (parts,), _ = self.reader.read([text])
         length = len(parts)
         check_length(length)
-        width = min(rounded(length), self.encoder.data.max_length)
+        width = min(rounded(length), self.reader.data.max_length)
         row = inputs["tokens"][0].tolist()
         token = row.index(self.mask) if self.mask in row else 0
-        whole = len(self.encoder.tokenizer.encode(text))
+        whole = len(self.reader.tokenizer.encode(text))
         note = f"the model reads the first {length} tokens" if whole > length else None
         return Prepared(longer(inputs, width), parts, length, width, token, note=note)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         texts = as_texts(inputs)
-        encoded, tokens, known = self.encoder.read(texts)
+        encoded, tokens, known = self.reader.read(texts)
         assert isinstance(model, Encoder)
         if model.head == "words":
             if self.mask is None:
@@ -225,7 +232,7 @@ class Read(Compiled, TextClasses):
                 )
             counts = (encoded["tokens"] == self.mask).sum(axis=-1)
             if (wrong := counts[counts != 1]).size:
-                name = self.encoder.tokenizer.written(self.mask)
+                name = self.reader.tokenizer.written(self.mask)
                 raise UsageError(
                     f"expected one {name} in every text, in place of the word to name, got "
                     f"{wrong[0]}"
@@ -234,8 +241,8 @@ class Read(Compiled, TextClasses):
         looks: Options = {"tokens": tokens, "known": known, "attention": computed["attention"]}
         if model.head == "states":
             return Prediction(computed["states"], **looks)
-        best = [self.classes[i] for i in computed["outputs"].argmax(axis=-1)]
-        return Prediction(computed["outputs"], self.classes, best, **looks)
+        predicted = self.target.predicted(computed["outputs"], texts)
+        return dataclasses.replace(predicted, **looks)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,23 +263,17 @@ class Masked(Read):
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen(Compiled, ImageClasses):
-    """A published encoder of images.
-
-    Pixels are scaled as it was trained, and a grey image has its values in every channel. The
-    attention is that of the first token, which the classes are read from, to the patches.
-    """
+class Pixels(Images):
+    """Images of any size for a published encoder. A grey image has its values in every channel."""
 
     data: NoImages
-    patches: int  # along a side
-    first: int  # tokens before the patches
 
     @property
     def channels(self) -> int:
         return self.data.channels
 
-    def prepare(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
-        """Images `(n, height, width)` or `(n, height, width, channels)` of any size, scaled.
+    def scaled(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
+        """Scales images `(n, height, width)` or `(n, height, width, channels)` in [0, 1].
 
         Three axes are one image in colour where the last is the number of channels, above 1.
         """
@@ -286,8 +287,20 @@ class Seen(Compiled, ImageClasses):
                 f"expected images (n, height, width) or with {self.channels} channels in "
                 f"{source}, got shape {images.shape}"
             )
-        shape = (len(images), *self.image_shape, self.channels)
+        shape = (len(images), *self.shape, self.channels)
         return np.asarray(jax.image.resize(as_pixels(images, source), shape, "bilinear"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen(Compiled, ClassesOfImages):
+    """A published encoder of images. Pixels are normalized as it was trained.
+
+    The attention is that of the first token, which the classes are read from, to the patches.
+    """
+
+    data: NoImages
+    patches: int = 1  # along a side
+    first: int = 1  # tokens before the patches
 
     def compute(
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
@@ -307,19 +320,19 @@ class Seen(Compiled, ImageClasses):
         if image.ndim not in (2, 3):
             raise UsageError(f"expected one image, got the shape {image.shape}")
         sides = self.patches
-        inputs = self.prepare(image if image.ndim == 2 else image[None], "the input")
+        inputs = self.inputs.scaled(image if image.ndim == 2 else image[None], "the input")
         return Prepared(inputs, [], sides**2, sides**2, 0, self.first)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
-        computed = jax.device_get(self.program(model, params, self.prepare(inputs)))
-        best = [self.classes[i] for i in computed["outputs"].argmax(axis=-1)]
-        return Prediction(computed["outputs"], self.classes, best, attention=computed["attention"])
+        computed = jax.device_get(self.program(model, params, self.inputs.read(inputs).arrays))
+        predicted = self.target.predicted(computed["outputs"], inputs)
+        return dataclasses.replace(predicted, attention=computed["attention"])
 
 
 def load(
     folder: Path, max_length: int = MOST_READ, warn: Callable[[str], None] = lambda line: None
 ) -> tuple[Task, nn.Module, Params]:
-    """The task, the model and the parameters of a folder. Errors are those of `read`.
+    """Loads the task, the model and the parameters of a folder. Errors are those of `read`.
 
     Warns of a tokenizer that knows less than half of the tokens of the model.
     """
@@ -344,10 +357,8 @@ def load(
         sizes = {"vocabulary_size": tokenizer.size, "max_length": model.max_length}
         data = NoLanguage(max_length=model.max_length)
         kept = Kept({}, sizes, {})
-        ends = config.tokens("eos_token_id")
-        if ends and not any(0 <= token < model.vocabulary_size for token in ends):
-            expected = f"a token from 0 to {model.vocabulary_size - 1}"
-            raise config.wrong("eos_token_id", expected, min(ends))
+        ends = config.get("eos_token_id", [])
+        ends = frozenset(ends if isinstance(ends, list) else [ends])
         return Continued(data, Recipe(), kept, tokenizer, Rows({}, {}), {}, ends), model, params
     assert isinstance(model, Encoder)
     if model.head == "classes":
@@ -361,49 +372,39 @@ def load(
     mask = tokenizer.model.token_to_id(MASK)
     mask = tokenizer.model.token_to_id("<mask>") if mask is None else mask
     kind = Read if model.head == "classes" else Masked
-    task = kind(data, Recipe(), kept_names(names), reader, Rows({}, {}), {}, [], {}, mask)
+    task = kind(data, Recipe(), reader, classes_of(data, names), mask=mask)
     return task, model, params
 
 
 def images_of(folder: Path, config: Config, model: VisionTransformer) -> Task:
-    """The task of an encoder of images. `preprocessor_config.json` says how pixels are scaled."""
+    """Makes the task of an encoder of images, whose pixels `preprocessor_config.json` scales."""
     if not model.num_classes:
         raise UsageError(f"expected classes in {folder}, got an encoder of images without any")
     channels, name = model.channels, "preprocessor_config.json"
     scaling: JsonObject = {"image_mean": [0.5] * channels, "image_std": [0.5] * channels}
     if (folder / name).exists():
-        scaling |= untrusted.read_json(folder, name, dict)
+        scaling |= read_json(folder / name)
     preprocessing = Config(scaling, folder / name)
     preprocessing.only(do_rescale=True)
-    for key, least in (("image_mean", 0.0), ("image_std", 1e-6)):
-        numbers = scaling[key]
-        is_list = isinstance(numbers, list) and len(numbers) == channels
-        if not is_list or not all(
-            type(one) in (int, float) and least <= one <= 1e3 for one in numbers
-        ):
-            raise preprocessing.wrong(key, f"{channels} numbers from {least:g} to 1,000", numbers)
-    if not preprocessing.flag("do_normalize", True):
+    if not preprocessing.get("do_normalize", True):
         scaling |= {"image_mean": [0] * channels, "image_std": [1] * channels}
     mean, std = (tuple(map(float, scaling[key])) for key in ("image_mean", "image_std"))
     data = NoImages(size=model.image_size, channels=channels, mean=mean, std=std)
     names = class_names(config, model.num_classes)
     first = 2 if model.has_teacher_token else 1
     patches = model.image_size // model.patch_size
-    return Seen(data, Recipe(), kept_names(names), Rows({}, {}), {}, patches, first)
+    inputs, classes = Pixels(data, (model.image_size, model.image_size)), classes_of(data, names)
+    return Seen(data, Recipe(), inputs, classes, patches=patches, first=first)
 
 
 def class_names(config: Config, number: int) -> list[str]:
-    """The names of the classes, or their numbers where a config has none."""
+    """Returns the names of the classes, or their numbers where a config has none."""
     names = config.get("id2label", {})
-    names = names if isinstance(names, dict) else {}
-    if not names.keys() <= {str(i) for i in range(number)}:
-        raise config.wrong("id2label", f"names of the {number} classes of the arrays", names)
     return [shortened(str(names.get(str(i), f"class {i}"))) for i in range(number)]
 
 
-def kept_names(names: list[str]) -> Kept:
-    """What a run would keep of classes with these names; equal ones get their numbers."""
+def classes_of(data: ImageData | TextData, names: list[str]) -> Classes:
+    """Returns classes with these names; equal ones get their numbers."""
     counts = Counter(names)
     names = [name if counts[name] == 1 else f"{name} ({i})" for i, name in enumerate(names)]
-    derived: JsonObject = {"classes": names, "class_weights": [1.0] * len(names)}
-    return Kept(derived, {"num_classes": len(names)}, {"labels.json": names})
+    return Classes(data, Recipe(), names, [1.0] * len(names))

@@ -1,38 +1,33 @@
-"""Checkpoints that are whole or not there.
+"""Writes and reads checkpoints. Each is one .npz file that checks itself.
 
-A checkpoint is a folder. `flax.serialization` writes its arrays. Beside them is the log of metrics
-until then. The list of sums is written last: a checkpoint without it was not written to its end.
-Before anything is restored, every file is compared with its sum.
-
-`checkpoints/7` is the end of epoch 7. `checkpoints/7+120` is 120 steps after it, where training
-was told to stop.
+`checkpoints/7.npz` is the end of epoch 7, and `checkpoints/7+120.npz` is 120 steps later, where a
+signal stopped training. A file holds the arrays of the training by their paths in the tree, and a
+note as JSON: the metrics so far, the seconds, and the config. It is written beside, synced and
+renamed, so it is complete or not there. The CRC-32 of the zip format finds changed bytes, and the
+names, shapes and dtypes are compared with those of the model.
 """
 
-import contextlib
-import errno
-import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+import numpy as np
+
 from flax_attn.errors import UsageError, one_line
-from flax_attn.files import sync
-from flax_attn.runs import metrics_log, sums, untrusted
-from flax_attn.runs.results import Metadata, Row
-from flax_attn.runs.untrusted import MEND
+from flax_attn.files import replacing
+from flax_attn.runs.results import Row
+from flax_attn.runs.untrusted import read_arrays
 from flax_attn.types import JsonObject, Tree
 
-METADATA = "metadata.json"
-STATE, METRIC_SUMS = "state.msgpack", "metric_sums.msgpack"
-IN_ALL = {METADATA, STATE, metrics_log.NAME}
-FILES = {*IN_ALL, METRIC_SUMS}
 KEEP = 2  # ends of epochs
+LARGEST = 2**36  # bytes
+NOTE = "note"
 
 
 class Progress(NamedTuple):
-    """How far training has come: whole epochs, and steps of the next."""
+    """The whole epochs that are done, and the steps of the next."""
 
     epoch: int
     step: int = 0
@@ -42,210 +37,147 @@ class Progress(NamedTuple):
         return f"{self.epoch}+{self.step}" if self.step else str(self.epoch)
 
 
-class Checkpoint(NamedTuple):
-    """What a checkpoint holds. Only a begun epoch has metric sums."""
+class Note(msgspec.Struct):
+    """Everything in a checkpoint beside arrays. `config` is the content of `config.json`."""
 
-    folder: Path
-    progress: Progress
-    state: Tree
-    metric_sums: Tree
-    metadata: Metadata
+    epoch: int
+    step: int
+    seconds: float
+    rows: list[Row]
+    config: JsonObject
 
-    def rows(self) -> list[Row]:
-        """Reads the metrics until then. Raises a UsageError for what are none."""
-        return metrics_log.read(self.folder)
+    @property
+    def progress(self) -> Progress:
+        return Progress(self.epoch, self.step)
 
 
-def save(
-    directory: Path,
-    progress: Progress,
-    state: Tree,
-    metadata: JsonObject,
-    metrics: bytes | bytearray,
-    metric_sums: Tree = None,
-) -> None:
+def save(directory: Path, note: Note, trees: dict[str, Tree]) -> None:
     """Writes a checkpoint, and removes all but the newest two ends of epochs.
 
     Args:
-        directory: where the checkpoints of the run are.
-        progress: how far training has come.
-        state: of all seeds.
-        metadata: the rest of the metadata.
-        metrics: the content of the log of metrics.
-        metric_sums: of the steps of a begun epoch.
+        directory: the folder of the checkpoints of the run.
+        note: the progress, the metrics and the config.
+        trees: trees of NumPy arrays by name.
 
     Raises:
         UsageError: it cannot be written.
     """
-    from flax_attn.runs import arrays  # which to read a config does not need
-
-    folder = directory / progress.name
+    path = path_of(directory, note.progress)
+    arrays: Tree = {name: np.asarray(leaf) for name, leaf in by_path(trees).items()}
+    arrays[NOTE] = np.frombuffer(msgspec.json.encode(note), np.uint8)
     try:
-        folder.mkdir(parents=True)
-        arrays.write(folder / STATE, state)
-        if metric_sums is not None:
-            arrays.write(folder / METRIC_SUMS, metric_sums)
-        (folder / metrics_log.NAME).write_bytes(metrics)
-        (folder / METADATA).write_text(json.dumps(metadata | progress._asdict()))
-        sync(directory)
-        sums.write(folder, [path.name for path in folder.iterdir()])
+        directory.mkdir(exist_ok=True)
+        with replacing(path) as partial:
+            np.savez(partial, **arrays)
     except OSError as error:
         raise UsageError(
-            f"cannot write checkpoint {folder} ({_reason(error)}); the same command goes on after "
-            f"the last one"
+            f"cannot write checkpoint {path} ({error.strerror or one_line(error)}); the same "
+            f"command goes on after the last one"
         ) from error
-    prune(directory, progress)
-
-
-def prune(directory: Path, newest: Progress) -> None:
-    """Removes all but the newest two ends of epochs, and the newest of all."""
-    saved = _saved(directory)
-    epochs = sorted((progress for progress in saved if not progress.step), reverse=True)
-    _remove(directory, [old for old in saved if old < newest and old not in epochs[:KEEP]])
-
-
-def discard_after(directory: Path, newest: Progress) -> None:
-    """Removes what is further than the newest that is wanted, so that the run goes on from it."""
-    _remove(directory, [later for later in _saved(directory) if later > newest])
+    prune(directory, note.progress)
 
 
 def restore(
-    directory: Path,
-    template: Tree,
-    warn: Callable[[str], None],
-    *,
-    metric_sums: Tree = None,
-    only_newest: bool = False,
-) -> Checkpoint | None:
-    """The newest whole checkpoint. None where none was ever written to its end.
+    directory: Path, templates: dict[str, Tree], warn: Callable[[str], None]
+) -> tuple[Note, dict[str, Tree]] | None:
+    """Reads the newest valid checkpoint; None without any.
 
     Damaged ones are passed over, each with a line to `warn`.
 
     Args:
-        directory: where the checkpoints of the run are.
-        template: a state of the same structure, shapes and dtypes; its values do not matter.
+        directory: the folder of the checkpoints of the run.
+        templates: trees by name with the shapes and dtypes of the model; values are not read.
         warn: takes a line of text.
-        metric_sums: those of a begun epoch, like the template. None where they are not needed.
-        only_newest: whether a newest one that is damaged is an error.
 
     Raises:
-        UsageError: all are damaged, or the newest whole one is of another state than the template.
+        UsageError: all are damaged.
     """
-    from flax_attn.runs import arrays  # which to read a config does not need
-
-    progress, damaged = newest_whole(directory, warn, arrays.largest(template))
-    if damaged and only_newest:
-        raise UsageError(f"{damaged[0]}; {MEND}")
-    if progress is None:
-        if damaged:
-            raise UsageError(
-                f"{damaged[0]} and none before it is whole; remove {directory} to train from the "
-                f"start"
-            )
-        return None
-    for line in damaged:
-        warn(f"{line}; using {progress.name}")
-    folder = directory / progress.name
-    has_sums = metric_sums is not None and progress.step > 0
-    state = arrays.read(folder, STATE, template)
-    metric_sums = arrays.read(folder, METRIC_SUMS, metric_sums) if has_sums else None
-    return Checkpoint(folder, progress, state, metric_sums, _metadata(folder))
-
-
-def newest(directory: Path) -> Progress | None:
-    """How far the newest checkpoint is, be it whole or not."""
-    return max(_saved(directory), default=None)
-
-
-def newest_whole(
-    directory: Path, warn: Callable[[str], None], largest: int
-) -> tuple[Progress | None, list[str]]:
-    """How far the newest whole checkpoint is, and a line for each newer one that is damaged.
-
-    Arrays of a whole one have at most `largest` bytes.
-    """
-    damaged = []
-    for progress in sorted(_saved(directory), reverse=True):
-        folder = directory / progress.name
-        if not (folder / sums.SUMS).exists():
-            warn(f"checkpoint {folder} was not written to its end; passing it over")
-            continue
-        damage = find_damage(folder, largest)
-        if not damage:
-            return progress, damaged
-        damaged.append(f"checkpoint {folder} is damaged ({damage})")
-    return None, damaged
-
-
-def stored_metadata(directory: Path) -> Metadata | None:
-    """The newest metadata that are as they were written, if there are any."""
-    for progress in sorted(_saved(directory), reverse=True):
-        folder = directory / progress.name
-        with contextlib.suppress(OSError, UsageError):
-            listed = sums.read(folder)
-            if METADATA in listed and not sums.change_of(folder, METADATA, listed[METADATA]):
-                return _metadata(folder)
+    damage = ""
+    for progress in saved(directory):
+        try:
+            return restore_one(directory, progress, templates)
+        except ValueError as error:  # a UsageError, too
+            reason = one_line(error).partition(";")[0]
+            damage = f"checkpoint {path_of(directory, progress)} is damaged ({reason})"
+            warn(damage)
+    if damage:
+        raise UsageError(
+            f"{damage} and none before it is valid; remove {directory} to train from the start"
+        )
     return None
 
 
-def find_damage(folder: Path, largest: int) -> str:
-    """What is wrong with a checkpoint, or an empty string.
-
-    Every file must be there as it was when it was written. None has more than `largest` bytes, or
-    than a log of metrics may have.
-    """
-    try:
-        names = sums.read(folder).keys()
-    except (OSError, UsageError):
-        return f"{sums.SUMS} is not readable"
-    if not IN_ALL <= names <= FILES:
-        return f"{sums.SUMS} is not a list of the files of a checkpoint"
-    for name, what in sums.changes(folder, max(largest, metrics_log.LARGEST)).items():
-        return f"{name} {what}"
-    try:
-        metadata = _metadata(folder)
-    except UsageError as error:
-        return str(error).partition(";")[0]
-    progress = Progress(metadata["epoch"], metadata["step"])
-    if progress.name != folder.name:
-        return f"it is {progress.name} under another name"
-    if (METRIC_SUMS in names) != bool(progress.step):
-        return f"{METRIC_SUMS} is {'missing' if progress.step else 'not of it'}"
-    return ""
+def restore_one(
+    directory: Path, progress: Progress, templates: dict[str, Tree]
+) -> tuple[Note, dict[str, Tree]]:
+    """Reads a checkpoint into trees. Raises a ValueError for a damaged one."""
+    note, arrays = read(path_of(directory, progress))
+    return note, {name: fill(name, tree, arrays) for name, tree in templates.items()}
 
 
-def _metadata(folder: Path) -> Metadata:
-    metadata: Metadata = untrusted.read_json(folder, METADATA, Metadata)
-    return metadata
+def read(path: Path) -> tuple[Note, dict[str, np.ndarray]]:
+    """Reads the note and the arrays of a checkpoint. Raises a ValueError for a damaged one."""
+    arrays = read_arrays(path.parent, path.name, LARGEST)
+    if NOTE not in arrays:
+        raise ValueError(f"it has no {NOTE}")
+    return msgspec.json.decode(arrays.pop(NOTE).tobytes(), type=Note), arrays
 
 
-def _saved(directory: Path) -> list[Progress]:
-    """How far the checkpoints are, by the names of their folders. A link is none."""
-    if directory.is_symlink() or not directory.is_dir():
-        return []
-    names = [path.name for path in directory.iterdir() if path.is_dir() and not path.is_symlink()]
-    matches = [re.fullmatch(r"(\d{1,9})(?:\+(\d{1,9}))?", name) for name in names]
-    saved = [Progress(int(match[1]), int(match[2] or 0)) for match in matches if match]
-    return [progress for progress in saved if progress.name in names]
+def newest(directory: Path) -> Note | None:
+    """Reads the note of the newest valid checkpoint; None without any."""
+    for progress in saved(directory):
+        try:
+            return read(path_of(directory, progress))[0]
+        except ValueError:
+            continue
+    return None
 
 
-def _remove(directory: Path, saved: list[Progress]) -> None:
-    """Removes checkpoints, and no folder of another."""
-    for folder in (directory / progress.name for progress in saved):
-        if _is_ours(folder):
-            shutil.rmtree(folder)
+def fill(name: str, template: Tree, arrays: dict[str, np.ndarray]) -> Tree:
+    """Returns the tree of a template with stored arrays. Raises a ValueError where they differ."""
+    import jax  # not needed to read a config
+
+    leaves = []
+    for path, leaf in by_path({name: template}).items():
+        array = arrays.get(path)
+        if array is not None and array.dtype.kind == "V":
+            array = array.view(leaf.dtype)  # NumPy stores bfloat16 as bytes
+        if array is None or (array.shape, array.dtype) != (leaf.shape, leaf.dtype):
+            got = "nothing" if array is None else f"{array.dtype}{list(array.shape)}"
+            raise ValueError(f"expected {path} {leaf.dtype}{list(leaf.shape)}, got {got}")
+        leaves.append(array)
+    return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether a folder is a checkpoint, whole or not, and no other's."""
-    names = {path.name for path in folder.iterdir()}
-    return all(name in (*FILES, sums.SUMS) or name.startswith(".") for name in names)
+def by_path(trees: dict[str, Tree]) -> dict[str, Tree]:
+    """Returns the leaves of trees by their paths, such as `states.params['dense']['kernel']`."""
+    import jax
+
+    leaves, _ = jax.tree_util.tree_flatten_with_path(trees)
+    return {f"{path[0].key}{jax.tree_util.keystr(path[1:])}": leaf for path, leaf in leaves}
 
 
-def _reason(error: OSError) -> str:
-    reasons = {
-        errno.ENOSPC: "no space left on the disk",
-        errno.EDQUOT: "no space left of the quota",
-        errno.EFBIG: "a file is larger than is allowed",
-    }
-    return reasons.get(error.errno or 0, one_line(error)[:200])
+def saved(directory: Path) -> list[Progress]:
+    """Lists the checkpoints by their names, the newest first."""
+    names = [path.name for path in directory.glob("*.npz")]
+    matches = [re.fullmatch(r"(\d{1,9})(?:\+(\d{1,9}))?\.npz", name) for name in names]
+    return sorted((Progress(int(m[1]), int(m[2] or 0)) for m in matches if m), reverse=True)
+
+
+def prune(directory: Path, newest: Progress) -> None:
+    """Removes all up to the newest but that one and the newest two ends of epochs."""
+    older = [progress for progress in saved(directory) if progress <= newest]
+    kept = [progress for progress in older if not progress.step][:KEEP]
+    for progress in set(older) - {newest, *kept}:
+        path_of(directory, progress).unlink(missing_ok=True)
+
+
+def discard_after(directory: Path, newest: Progress) -> None:
+    """Removes the checkpoints after the one from which training goes on."""
+    for progress in saved(directory):
+        if progress > newest:
+            path_of(directory, progress).unlink()
+
+
+def path_of(directory: Path, progress: Progress) -> Path:
+    return directory / f"{progress.name}.npz"

@@ -1,11 +1,10 @@
 """A lock on a run directory, so that no two processes train into it.
 
 The operating system holds it for the process, and releases it when the process ends, also after a
-`kill -9`. The file says which process holds it.
+`kill -9`. The file names the process.
 """
 
 import contextlib
-import json
 import os
 import platform
 import time
@@ -21,8 +20,7 @@ except ImportError:  # Windows has no such lock
     fcntl = None
 
 LOCK = ".lock"
-COMMON = ("config.json", "checkpoints")  # of a run, and of other projects
-OWN = ("metrics.jsonl", "sums.json")  # of a run that has begun to train, and of a checkpoint
+OWN, COMMON = "metrics.jsonl", ("config.json", "checkpoints")  # other projects have the latter
 
 
 @contextlib.contextmanager
@@ -57,18 +55,16 @@ def held(path: Path) -> Iterator[None]:
 def check_place(path: Path) -> None:
     """Raises a UsageError for a run directory that is a file, or inside another run."""
     check_no_file(path)
-    for folder in Path(os.path.realpath(path)).parents:
-        if is_run(folder):
-            raise UsageError(
-                f"expected --workdir outside of other runs, but {path} is inside the run {folder}; "
-                f"choose another"
-            )
+    for folder in filter(is_run, Path(os.path.realpath(path)).parents):
+        raise UsageError(
+            f"expected --workdir outside of other runs, but {path} is inside the run {folder}; "
+            f"choose another"
+        )
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder is a run directory that has begun to train, also a damaged one."""
-    has_one = lambda names: any(os.path.exists(path / name) for name in names)
-    return has_one(OWN) and has_one(COMMON)
+    """Returns whether a folder is a run directory that has begun to train, also a damaged one."""
+    return os.path.exists(path / OWN) and any(os.path.exists(path / name) for name in COMMON)
 
 
 def check_no_file(path: Path) -> None:
@@ -80,50 +76,28 @@ def check_no_file(path: Path) -> None:
 
 
 def _lock(file: Path) -> int:
-    """The open file that holds the lock."""
+    """Opens the file that holds the lock."""
     while True:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         descriptor = os.open(file, flags, 0o644)  # through no link that somebody has put there
         try:
-            _take(file, descriptor)
-        except UsageError:
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 1_000).decode(errors="replace") or "another process"
             os.close(descriptor)
-            raise
-        if _is_there(file, descriptor):
-            break
-        os.close(descriptor)  # the one who held it has removed it
+            raise UsageError(
+                f"{file.parent} is in use by {holder}; wait for it or choose another --workdir"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        try:
+            if os.path.samestat(os.stat(file), os.fstat(descriptor)):
+                break
+        except FileNotFoundError:
+            pass
+        os.close(descriptor)  # the holder has removed it meanwhile
     os.ftruncate(descriptor, 0)
-    who = {"pid": os.getpid(), "host": platform.node(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-    os.write(descriptor, json.dumps(who).encode())
+    now = time.strftime("%Y-%m-%d %H:%M:%S")
+    os.write(descriptor, f"process {os.getpid()} on {platform.node()} since {now}".encode())
     return descriptor
-
-
-def _take(file: Path, descriptor: int) -> None:
-    """Locks an open file. Raises a UsageError that says who holds it."""
-    if fcntl is None:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(descriptor, 1_000).decode(errors="replace")
-        raise UsageError(
-            f"{file.parent} is in use by {_describe(holder)}; wait for it or choose another "
-            f"--workdir"
-        ) from None
-    except OSError:  # a file system without locks
-        pass
-
-
-def _is_there(file: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(file), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
-
-
-def _describe(holder: str) -> str:
-    try:
-        who = json.loads(holder)
-        return f"process {who['pid']} on {who['host']} since {who['since']}"
-    except (ValueError, TypeError, KeyError):  # it has not written yet who it is
-        return "another process"

@@ -28,7 +28,7 @@ def flat_scores(scores: Scores) -> dict[str, np.ndarray]:
 
 
 def metric_rows(epoch: int, counts: dict[str, np.ndarray], scores: Scores) -> list[Row]:
-    """One row a seed: the epoch, the seed, the step, and every metric as `split/metric`.
+    """Makes one row a seed: the epoch, the seed, the step, and every metric as `split/metric`.
 
     `counts` has `seed` and `step`, `(seeds,)` each.
     """
@@ -41,7 +41,7 @@ def metric_rows(epoch: int, counts: dict[str, np.ndarray], scores: Scores) -> li
 
 
 def repeat_last(rows: list[Row], stopped: np.ndarray, before: list[Row]) -> list[Row]:
-    """The rows of an epoch, where a seed that has stopped has its last row again."""
+    """Returns the rows of an epoch, where a seed that has stopped has its last row again."""
     return [
         last | {"epoch": row["epoch"]} if done else row
         for row, last, done in zip(rows, before[-len(rows) :], stopped)
@@ -49,7 +49,7 @@ def repeat_last(rows: list[Row], stopped: np.ndarray, before: list[Row]) -> list
 
 
 def finite_seeds(rows: list[Row]) -> np.ndarray:
-    """Which rows have finite numbers alone, `(seeds,)`."""
+    """Returns which rows have finite numbers alone, `(seeds,)`."""
     return np.array([all(math.isfinite(value) for value in row.values()) for row in rows])
 
 
@@ -67,7 +67,7 @@ def check_finite(rows: list[Row]) -> None:
 
 
 def summarize(prefix: str, scores: Scores, seeds: list[int]) -> dict[str, Measure]:
-    """The measures over seeds, by their places, by `prefix + split/metric`."""
+    """Returns the measures over seeds, given their indices, by `prefix + split/metric`."""
     return {
         prefix + name: summarize_values(values[seeds])
         for name, values in flat_scores(scores).items()
@@ -75,7 +75,7 @@ def summarize(prefix: str, scores: Scores, seeds: list[int]) -> dict[str, Measur
 
 
 def summarize_values(values: Iterable[float | np.floating | Array]) -> Measure:
-    """Mean, deviation and values of one metric."""
+    """Returns mean, deviation and values of one metric."""
     numbers = [float(value) for value in values]
     std = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
     return {"mean": float(np.mean(numbers)), "std": std, "values": numbers}

@@ -27,7 +27,7 @@ class Bucket(NamedTuple):
 
 
 def make_buckets(lengths: Int[np.ndarray, " n"], num_buckets: int) -> tuple[Bucket, ...]:
-    """Buckets with the least padding there can be, at most `num_buckets`.
+    """Makes at most `num_buckets` buckets with the least padding possible.
 
     Lengths are in ascending order. One bucket takes rows in any order.
     """
@@ -62,7 +62,7 @@ def plan(
     data_seed: int,
     shuffle: bool = True,
 ) -> tuple[Int[Array, " steps"], Int[Array, "steps batch"]]:
-    """For each step the number of its bucket and the rows of its batch.
+    """Lays out an epoch: for each step the number of its bucket and the rows of its batch.
 
     A row is -1 where a bucket has no more.
 
@@ -91,18 +91,18 @@ def plan(
 
 
 def count_steps(buckets: tuple[Bucket, ...], batch_size: int) -> int:
-    """The steps of one pass over all rows."""
+    """Counts the steps of one pass over all rows."""
     return sum(-(-(bucket.last - bucket.first) // batch_size) for bucket in buckets)
 
 
 def fetch(data: Tree, rows: Int[Array, " batch"], length: int) -> Batch:
-    """The batch of the given rows, with sequences cut to a length; rows of -1 are masked out."""
+    """Returns the batch of the given rows, cut to a length; rows of -1 are masked out."""
     batch = jax.tree.map(lambda array: array[jnp.maximum(rows, 0)], data)
     return cut(batch, length) | {"mask": rows >= 0}
 
 
 def cut(batch: Batch, length: int) -> Batch:
-    """The batch with its sequences, and what goes with their elements, cut to a length."""
+    """Cuts the sequences of a batch, and arrays that go with their elements, to a length."""
     return jax.tree.map(lambda array: array[:, :length] if array.ndim > 1 else array, batch)
 
 

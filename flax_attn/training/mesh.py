@@ -1,10 +1,9 @@
 """The seeds of a run on its devices: one mesh over seeds, rows of a batch, and sequences.
 
 Seeds need no communication. Each group of devices runs the program of one device over its own
-seeds. A group of one device has the numbers of a run on one device, but for rounding. Within a
-group each device takes a part of every batch. XLA adds up what the parts give, in another order
-than one device does. The devices along the third axis share the sequences of their rows, where a
-model attends across devices.
+seeds, and has the numbers of a run on one device up to rounding. Within a group each device takes a
+part of every batch. XLA adds up their gradients, in another order than one device does. The devices
+along the third axis share the sequences of their rows, where a model attends across devices.
 
 A run on one device has a mesh of one. There is no second path.
 
@@ -31,10 +30,9 @@ COMPILED_QUICKLY = {"xla_backend_optimization_level": 1}
 
 
 def shape_of_mesh(num_devices: int, num_seeds: int, batch_size: int) -> tuple[int, int] | None:
-    """The groups of seeds and the devices of a group, with as many groups as can be.
+    """Returns the most groups of seeds, and the devices of a group; None where none has all.
 
-    The groups divide the seeds, and the devices of a group divide the batch. None where no such
-    mesh has all devices.
+    The groups divide the seeds, and the devices of a group divide the batch.
     """
     for groups in range(math.gcd(num_devices, num_seeds), 0, -1):
         size = num_devices // groups
@@ -46,7 +44,7 @@ def shape_of_mesh(num_devices: int, num_seeds: int, batch_size: int) -> tuple[in
 def numbers_that_fit(
     most: int, num_seeds: int, batch_size: int, sequence: int = 1, multiple: int = 1
 ) -> list[int]:
-    """The numbers of devices up to `most` that divide the work. A mesh has all of them."""
+    """Returns the numbers of devices up to `most` that divide the work."""
     step = math.lcm(sequence, multiple)
     fits = lambda n: shape_of_mesh(n // sequence, num_seeds, batch_size) is not None
     return [n for n in range(step, most + 1, step) if fits(n)]
@@ -55,10 +53,10 @@ def numbers_that_fit(
 def make_mesh(
     num_seeds: int, batch_size: int, num_devices: int | None = None, sequence: int = 1
 ) -> Mesh:
-    """The mesh of all devices, or of as many as divide the work.
+    """Makes the mesh of all devices, or of as many as divide the work.
 
     Args:
-        num_seeds, batch_size: what is divided.
+        num_seeds, batch_size: the work to divide.
         num_devices: uses the first ones alone; None for all.
         sequence: the number of devices that share each sequence.
 
@@ -130,10 +128,7 @@ def sequential(function: Callable, mapped: int = 1) -> Callable:
 
 
 def stack_seeds(create: Callable[[Array], Tree], seeds: range) -> Tree:
-    """One state a seed, stacked.
-
-    Every seed is created alone, so the other seeds change nothing.
-    """
+    """Creates one state a seed, each alone so that the others change nothing, and stacks them."""
     create_one = lambda seed: jax.tree.map(lambda leaf: leaf[None], create(seed))
     stack_of_one = jax.jit(create_one, compiler_options=COMPILED_QUICKLY)
     join = jax.jit(lambda states: jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states))
@@ -155,14 +150,14 @@ def keep_whole(tree: Tree) -> Tree:
 
 
 def _placed(tree: Tree, spec: P) -> Tree:
-    """The tree, placed on the mesh around. Without a mesh it stays as it is."""
+    """Places a tree on the surrounding mesh. Without a mesh it stays as it is."""
     if jax.sharding.get_abstract_mesh().empty:
         return tree
     return jax.lax.with_sharding_constraint(tree, spec)
 
 
 def zeros_like(tree: Tree) -> Tree:
-    """NumPy's arrays of zeros, of the shapes and dtypes of a tree. Its values are not read."""
+    """Makes NumPy arrays of zeros of the shapes and dtypes of a tree, whose values are not read."""
     return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), tree)
 
 

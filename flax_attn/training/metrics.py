@@ -27,7 +27,7 @@ class Mean(NamedTuple):
 def squared_error(
     outputs: Float[Array, "b *d"], targets: Float[Array, "b *d"], mask: Bool[Array, " b"]
 ) -> Mean:
-    """Mean squared error, `mean (y - t)^2`, over the unmasked examples and all their elements."""
+    """Computes `mean (y - t)^2` over the unmasked examples and all their elements."""
     chex.assert_equal_shape([outputs, targets])
     weights = mask.reshape(mask.shape + (1,) * (outputs.ndim - 1)) * jnp.ones_like(outputs)
     return Mean(jnp.sum(weights * jnp.square(outputs - targets)), jnp.sum(weights))
@@ -39,8 +39,9 @@ class Confusion(NamedTuple):
     matrix: Float[Array, "*s classes classes"]
 
     def compute(self) -> dict[str, Array]:
-        """Accuracy, and precision, recall and F1 as means over the classes weighted by their
-        support; `macro/f1` weighs them alike.
+        """Computes accuracy, and precision, recall and F1 as means over the classes.
+
+        They are weighted by the support of the classes; `macro/f1` weighs them alike.
 
         A class that is never predicted has precision 0, one that never occurs recall 0, as in
         scikit-learn.
@@ -61,7 +62,7 @@ class Confusion(NamedTuple):
 def class_scores(
     matrix: Float[Array, "*s c c"],
 ) -> tuple[Float[Array, "*s c"], Float[Array, "*s c"], Float[Array, "*s c"]]:
-    """Precision, recall and F1 of each class of a confusion matrix; 0 where undefined."""
+    """Computes precision, recall and F1 of each class of a confusion matrix; 0 where undefined."""
     hits = jnp.diagonal(matrix, axis1=-2, axis2=-1)
     share = lambda part, whole: part / jnp.where(whole > 0, whole, 1)
     predicted, true = matrix.sum(axis=-2), matrix.sum(axis=-1)
@@ -71,7 +72,7 @@ def class_scores(
 def confusion(
     logits: Float[Array, "b c"], labels: Int[Array, " b"], mask: Bool[Array, " b"]
 ) -> Confusion:
-    """The confusion matrix of the examples that the mask allows, by the largest logit."""
+    """Counts the confusion matrix of the examples that the mask allows, by the largest logit."""
     chex.assert_equal_shape_prefix([logits, labels, mask], 1)
     one_hot = lambda places: jax.nn.one_hot(places, logits.shape[-1])
     return Confusion(
@@ -88,7 +89,7 @@ def cross_entropy(
     class_weights: Float[Array, " c"] | None = None,
     smoothing: float = 0.0,
 ) -> Mean:
-    """Mean cross-entropy over the unmasked examples.
+    """Computes the mean cross-entropy over the unmasked examples.
 
     With class weights it is `sum w_y ce / sum w_y`, as in PyTorch.
 
@@ -110,7 +111,7 @@ def token_cross_entropy(
     mask: Bool[Array, "b t"],
     smoothing: float = 0.0,
 ) -> Mean:
-    """Mean cross-entropy over the unmasked tokens.
+    """Computes the mean cross-entropy over the unmasked tokens.
 
     That of a token is `log sum exp(z) - (1 - s) z_y - s mean(z)`.
 
@@ -125,17 +126,17 @@ def token_cross_entropy(
 
 
 def largest(logits: Float[Array, "*b v"], labels: Int[Array, "*b"]) -> Bool[Array, "*b"]:
-    """Whether the label's logit is the largest, the first of equal ones."""
+    """Returns whether the label's logit is the largest, the first of equal ones."""
     return jnp.argmax(logits, axis=-1) == labels
 
 
 def mask_of(batch: Batch, num_rows: int) -> Bool[Array, " b"]:
-    """Which rows of a batch are real; all of them where it does not say."""
+    """Returns which rows of a batch are real; all of them without a mask."""
     return batch["mask"] if "mask" in batch else jnp.ones(num_rows, bool)
 
 
 def weighted_mean(values: Float[Array, "*b"], mask: Bool[Array, "*b"]) -> Mean:
-    """The mean over the examples that the mask allows."""
+    """Computes the mean over the examples that the mask allows."""
     return Mean(jnp.sum(values * mask), jnp.sum(mask.astype(values.dtype)))
 
 
@@ -143,7 +144,7 @@ Metric = Mean | Confusion
 
 
 def compute(metrics: dict[str, Metric]) -> dict[str, Array]:
-    """The figures that the sums and counts stand for, by name."""
+    """Computes scores by name from sums and counts."""
     scores = {}
     for name, metric in metrics.items():
         score = metric.compute()

@@ -2,19 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Literal
 
 import jax
 import optax
 
-from flax_attn.fields import Part, above_zero, one_of, shares, zero_or_above
+from flax_attn.schema import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat
 from flax_attn.training.epoch import Plateau
-
-SCHEDULES = ("constant", "cosine")
 
 
 @dataclass(frozen=True)
-class Optimizer(Part):
+class Optimizer:
     """AdamW, whose decay spares the biases and all else with one axis, as fastai's does.
 
     Attributes:
@@ -27,28 +25,15 @@ class Optimizer(Part):
         plateau_factor: what the rate is multiplied by then.
     """
 
-    PART: ClassVar[str] = "optimizer"
-
-    b1: float = 0.9
-    b2: float = 0.999
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    clip_norm: float = 0.0
-    warmup_steps: int = 0
-    schedule: str = "constant"
-    plateau_patience: int = 0
-    plateau_factor: float = 0.1
-
-    def __post_init__(self) -> None:
-        shares(self, "b1", "b2", "plateau_factor")
-        above_zero(self, "eps")
-        zero_or_above(self, "weight_decay", "clip_norm", "warmup_steps", "plateau_patience")
-        one_of(self, "schedule", SCHEDULES)
-
-    def idle(self) -> dict[str, str]:
-        """Names of fields that decide nothing beside the others, and what they would need."""
-        needed = "optimizer.plateau_patience above 0"
-        return {} if self.plateau_patience else {"plateau_factor": needed}
+    b1: Fraction = 0.9
+    b2: Fraction = 0.999
+    eps: PositiveFloat = 1e-8
+    weight_decay: NonNegativeFloat = 0.0
+    clip_norm: NonNegativeFloat = 0.0
+    warmup_steps: NonNegativeInt = 0
+    schedule: Literal["constant", "cosine"] = "constant"
+    plateau_patience: NonNegativeInt = 0
+    plateau_factor: Fraction = 0.1
 
     @property
     def plateau(self) -> Plateau:

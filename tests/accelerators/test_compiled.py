@@ -1,6 +1,6 @@
 """What the compilers for an H100 and a TPU v5e make of attention and of the configs.
 
-    JAX_PLATFORMS=cpu pytest -m accelerators
+    JAX_PLATFORMS=cpu pytest -m slow tests/accelerators
 
 Each compiler is in a wheel, and needs no device. A test without its wheel is skipped, and says how
 to install it.
@@ -17,17 +17,10 @@ from benchmarks.compiled import MIB
 from flax_attn import platforms
 from flax_attn.attention import MultiHeadAttention, dot_product_attention
 
-pytestmark = pytest.mark.accelerators
+pytestmark = pytest.mark.slow
 LENGTH = 65_536
-SAMPLE = (
-    "shapes_attention",
-    "shapes_lstm",
-    "mnist_attention",
-    "series_input_attention",
-    "induction",
-    "signals_npz",
-)
-LIMITS = compiled.limits(8)
+CONFIGS = "shapes_attention", "mnist_attention", "induction", "signals_npz"  # that compile fast
+LIMITS = "causal window 256", "causal, segments", "mask function"
 
 
 @pytest.fixture(autouse=True)
@@ -57,9 +50,7 @@ def tpu():
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize(
-    "name", ["causal", "causal window 256", "key lengths", "causal window 256, key lengths"]
-)
+@pytest.mark.parametrize("name", ["causal", "causal window 256, key lengths"])
 def test_cudnn_plans_little_at_65_536_tokens(name):
     try:
         form, context, gradients = compiled.of_attention("cuda", LENGTH, name)
@@ -87,11 +78,10 @@ def test_memory_is_linear(platform, name):
     assert max(program.temp for program in long) < 7 * arrays
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_a_layer_compiles_and_is_linear(platform, dtype):
+def test_a_layer_compiles_and_is_linear(platform):
     def needed(length):
-        layer = MultiHeadAttention(8, dtype=dtype)
-        x = jax.ShapeDtypeStruct((1, length, 256), dtype)
+        layer = MultiHeadAttention(8, dtype=jnp.bfloat16)
+        x = jax.ShapeDtypeStruct((1, length, 256), jnp.bfloat16)
         params = jax.eval_shape(layer.init, jax.random.key(0), x)
         loss = lambda params, x: (
             layer.apply(params, x, causal=True, need_weights=False)
@@ -103,7 +93,7 @@ def test_a_layer_compiles_and_is_linear(platform, dtype):
     assert needed(2 * LENGTH) < 2.2 * needed(LENGTH)
 
 
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", CONFIGS)
 def test_a_config_compiles_and_fits(platform, name, manual_dir):
     _, steps, evaluation = compiled.of_config(platform, name, manual_dir)
     for program in (steps, evaluation):

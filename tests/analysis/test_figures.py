@@ -1,20 +1,9 @@
 import numpy as np
 import pytest
 
-from flax_attn.analysis import (
-    classes,
-    images,
-    language,
-    losses,
-    plotting,
-    shapes,
-    texts,
-    translation,
-)
+from flax_attn.analysis import classes, images, language, plotting, shapes, texts, translation
 from flax_attn.analysis.drawing import save
-from flax_attn.analysis.matrices import shorten
 from flax_attn.runs import reading
-from tests.runs.test_reading import make_run
 
 SIGNAL = np.arange(100.0)
 MARKS = {
@@ -83,13 +72,6 @@ def test_the_title_of_a_map_says_how_much_shapes_attend_to_their_kind():
     assert f"shapes put {share:.0%} of their weight" in title
 
 
-def test_the_title_of_several_runs_names_the_best():
-    better, other = make_run(1)._replace(name="better"), make_run(2)._replace(name="other")
-    better = better._replace(rows=[row | {"valid/mse": 0.01} for row in better.rows])
-    title = "better ends with the lowest validation error, 0.01"
-    assert losses.best([other, better]) == title
-
-
 def test_short_and_long_translations_have_cells_of_one_size():
     lengths = [(12, 11), (4, 4), (3, 5)]
     words = np.array([list("abcdefghijkl")] * 3)
@@ -116,27 +98,6 @@ def test_short_and_long_translations_have_cells_of_one_size():
         assert ax.get_title(loc="left").startswith("test example")
 
 
-def test_words_across_a_translation_are_turned_where_they_are_long():
-    words = np.array([["ein", "orangefarbener", "hut"]])
-    lengths = dict.fromkeys(("source_lengths", "prediction_lengths"), np.array([3]))
-    examples = {"source_words": words, "predicted_words": words, **lengths}
-    run = reading.Record("run", None, {}, [], examples, {})  # pyright: ignore
-    figure = translation.alignments(run, np.full((1, 3, 3), 1 / 3), [0])
-    figure.canvas.draw()
-    labels = figure.axes[0].get_xticklabels()
-    assert [label.get_text() for label in labels] == ["ein", shorten("orangefarbener"), "hut"]
-    assert {label.get_rotation() for label in labels} == {60}
-
-
-def test_the_predictions_of_runs_differ_in_more_than_colour():
-    shape = (4, 100, 1)
-    examples = dict.fromkeys(("inputs", "targets", "predictions"), np.zeros(shape))
-    summary = {"metrics": {"test/mse": {"mean": 0.5}}}
-    runs = [reading.Record(name, None, {}, [], examples, summary) for name in "abc"]  # pyright: ignore
-    ax = shapes.predictions(runs).axes[0]
-    assert len({line.get_linestyle() for line in ax.lines[1:]}) == 3
-
-
 def classified(names):
     """A record with classes and their confusion matrix."""
     counts = np.eye(len(names), dtype=np.int64)
@@ -152,27 +113,10 @@ def test_a_matrix_has_room_for_names_that_are_long(tmp_path):
     assert shown == ["a customer ...r 1 parcels", "a customer ...r 2 parcels"]
 
 
-@pytest.mark.parametrize(("number", "counts"), [(30, 900), (31, 0)])
-def test_a_matrix_of_many_classes_has_colours_alone(number, counts):
-    figure = classes.confusion_matrix(classified([f"class {i}" for i in range(number)]))
-    assert len(figure.axes[0].texts) == counts
-    assert figure.get_size_inches().max() < 22
-    assert figure.axes[0].get_ylabel().endswith("labels.json") == (counts == 0)
-
-
 def test_the_loss_by_position_leaves_out_what_no_test_text_reaches():
     losses_ = np.array([[3.0, 2.0, 1.0, np.nan, np.nan, np.nan]])
     figure = language.loss_by_position(losses_, "run")
     assert "and 1.50 in the second half" in figure.get_suptitle()
-
-
-def test_the_title_of_what_a_token_looks_at_is_of_the_tokens_before_it():
-    weights = {"block1": np.array([[0.1, 0.2, 0.1, 0.6]]), "block2": np.array([[0.3, 0, 0, 0.7]])}
-    title = language.looks(list("abcd"), weights, "run").get_suptitle()
-    assert title == (
-        "run: to say what follows 'd', block2, head 0 looks\n"
-        "3 tokens back, at 'a', with 0.30 of its weight"
-    )
 
 
 def test_the_colours_of_a_matrix_are_shares_of_the_true_class():
@@ -181,16 +125,6 @@ def test_the_colours_of_a_matrix_are_shares_of_the_true_class():
     ax = classes.confusion_matrix(run._replace(examples={"confusion": counts})).axes[0]
     np.testing.assert_allclose(ax.images[0].get_array(), [[0.75, 0.25], [0, 1]])
     assert ax.get_ylabel().startswith("true")
-
-
-@pytest.mark.parametrize(("size", "are_drawn"), [(64, True), (68, False)])
-def test_patches_are_drawn_where_they_are_few(size, are_drawn):
-    record = classified(["a", "b"])
-    examples = {"inputs": np.zeros((1, size, size)), "targets": np.zeros(1, int)}
-    examples |= {"predictions": np.array([[0.5, 0.5]])}
-    config = record.config | {"data": {"name": "image_files"}, "model": {"patch_size": 4}}
-    drawn = images.draw(record._replace(config=config, examples=record.examples | examples))
-    assert ("patches" in drawn) == are_drawn
 
 
 def test_the_patch_that_attends_is_framed():

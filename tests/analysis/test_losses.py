@@ -62,7 +62,7 @@ def test_loss_curves_are_logarithmic_with_a_band_over_seeds():
 
 def test_a_seed_that_diverged_has_no_curve():
     run = make_run()
-    run = run._replace(summary=run.summary | {"diverged": {"0": {"step": 20, "bad_steps": 5}}})
+    run = run._replace(summary=run.summary | {"diverged": {"0": {"epoch": 2}}})
     figure = losses.loss_curves([run])
     (valid,) = [line for line in figure.axes[0].lines if "validation" in str(line.get_label())]
     np.testing.assert_allclose(valid.get_ydata(), [1 / (e + 2) for e in range(4)])
@@ -83,20 +83,6 @@ def test_the_title_of_several_runs_names_the_one_that_ends_best(measured, best):
     said = {"mse": "the lowest validation error", "accuracy": "the highest validation accuracy"}
     title = losses.loss_curves(runs).get_suptitle()
     assert title == f"{best} ends with {said[measured]}, {ends[best][-1]}"
-
-
-def test_the_curves_of_runs_differ_in_more_than_colour():
-    runs = [make_run(i + 1)._replace(name=f"run {i}") for i in range(3)]
-    (ax,) = losses.loss_curves(runs).axes
-    styles = {(line.get_linestyle(), line.get_marker()) for line in ax.lines}
-    assert len(styles) == len(ax.lines) == 6
-    of_runs = [
-        {line.get_color() for line in ax.lines if f"run {i}," in line.get_label()} for i in range(3)
-    ]
-    assert [len(colours) for colours in of_runs] == [1, 1, 1]  # one of both splits
-    assert len(set.union(*of_runs)) == 3
-    alone = losses.loss_curves(runs[:1]).axes[0].lines
-    assert len({line.get_color() for line in alone}) == 2  # one of each split
 
 
 def test_what_a_run_is_known_by_and_the_accuracy_stand_beside_its_error():

@@ -1,7 +1,6 @@
 """Attention across eight virtual devices, beside one device, printed as JSON.
 
-XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.attention.across_devices NAME
-    [ARG ...]
+XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.attention.across_devices CASES
 """
 
 import functools
@@ -11,11 +10,10 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import flax_attn.attention as fa
-from benchmarks import scale_memory
 from flax_attn.attention import masks
 
 B, Q, K, HEADS, KEY_HEADS, D, E = 2, 61, 59, 4, 2, 5, 3  # no number of devices divides the lengths
@@ -38,49 +36,20 @@ def arrays():
 
 def cases():
     """Arguments of `dot_product_attention` by name."""
-    rng = np.random.default_rng(7)
-    queries, keys = (jnp.asarray(np.sort(rng.integers(0, 4, (B, n)))) for n in (Q, K))
     lengths = {"key_lengths": jnp.array([40, 3]), "query_lengths": jnp.array([Q, 20])}
-    segments = {"query_segments": queries, "key_segments": keys}
     dropout = {"dropout_rate": 0.3, "dropout_rng": jax.random.key(1)}
     return {
-        "plain": {},
-        "causal": {"causal": True},
-        "window": {"window": (7, 5)},
-        "causal window": {"causal": True, "window": (9, 0)},
         "causal window at an offset": {"causal": True, "window": (9, 0), "query_offset": 20},
-        "prefix": {"window": (3, 0), "prefix_lengths": jnp.array([9, 2])} | lengths,
         "lengths": lengths,
-        "causal lengths": {"causal": True} | lengths,
-        "mask": {"mask": jnp.asarray(rng.random((B, 1, Q, K)) < 0.5)},
-        "mask function": {"mask": masks.causal},
-        "segments": segments,
-        "causal segments": {"causal": True} | segments,
-        "alibi": {"bias": fa.alibi(HEADS)},
-        "bias": {"bias": normal(8, B, HEADS, Q, K)},
-        "bias of keys": {"bias": normal(9, 1, K), "causal": True},
-        "bias of queries": {"bias": normal(10, 1, HEADS, Q, 1), "window": (9, 4)},
         "causal bias": {"bias": normal(11, 1, HEADS, Q, K), "causal": True},
-        "offset": {"causal": True, "query_offset": 7},
-        "offset of rows": {"causal": True, "query_offset": jnp.array([3, 0])},
-        "soft-cap": {"softcap": 5.0},
-        "nothing": {"key_lengths": jnp.array([0, 0])},
-        "dropout": dropout,
         "causal dropout": {"causal": True} | dropout,
     }
 
 
 def ways():
     """`across` and `chunk_size` by name."""
-    ring, gathered = (functools.partial(fa.Across, ring=ring) for ring in (True, False))
-    return {
-        "ring": (ring(mesh(2, 4)), 3),
-        "gathered": (gathered(mesh(2, 4)), None),
-        "ring of 8": (ring(mesh(8)), None),
-        "ring of 8 in small blocks": (ring(mesh(8)), 2),
-        "ring of 1": (ring(mesh(1)), 16),
-        "gathered in blocks": (gathered(mesh(8)), 5),
-    }
+    ring, gathered = (fa.Across(mesh(2, 4), ring=ring) for ring in (True, False))
+    return {"ring": (ring, 3), "gathered": (gathered, None)}
 
 
 def apart(a, b):
@@ -100,11 +69,10 @@ def with_gradients(function, inputs):
     return jax.jit(both)(inputs)
 
 
-def limits(names, chosen=None):
+def limits():
     """How far the context and gradients of each case come apart, by case and way."""
     result = {}
-    for name in names.split(","):
-        options = cases()[name]
+    for name, options in cases().items():
         bias = options.get("bias")
         bias = None if callable(bias) else bias
 
@@ -117,9 +85,8 @@ def limits(names, chosen=None):
         inputs = {"arrays": arrays(), "bias": bias}
         one = with_gradients(attend, inputs)
         for way, (across, chunk_size) in ways().items():
-            if chosen is None or way in chosen.split(","):
-                over = functools.partial(attend, across=across, chunk_size=chunk_size)
-                result[f"{name}, {way}"] = apart(with_gradients(over, inputs), one)
+            over = functools.partial(attend, across=across, chunk_size=chunk_size)
+            result[f"{name}, {way}"] = apart(with_gradients(over, inputs), one)
     return result
 
 
@@ -215,40 +182,6 @@ def mapped(names):
     return result
 
 
-def across_and_mapped(limits_names, ways_names, mapped_names):
-    """`limits` and `mapped`."""
-    return {"across": limits(limits_names, ways_names), "mapped": mapped(mapped_names)}
-
-
-def normalizers():
-    """A learned score under every normaliser of rows, with its weights."""
-    query, key, value = (array[:, :, 0] for array in arrays())
-    weights = {name: normal(i, D, 4) for i, name in enumerate(("query", "key"))}
-    result = {}
-    for name in ("masked_softmax", "sparsemax", "entmax15", "hard", "top_k"):
-        normalizer = getattr(fa, name)
-        if name == "top_k":
-            normalizer = functools.partial(normalizer, k=3)
-
-        def attend(inputs, across=None, normalizer=normalizer, **options):
-            def score(query, key):
-                queries, keys = query @ inputs["query"], key @ inputs["key"]
-                return jnp.tanh(queries[..., None, :] + keys[..., None, :, :]).sum(axis=-1)
-
-            options |= {"score": score, "normalizer": normalizer, "mask": masks.causal}
-            attended = fa.attend(*inputs["arrays"], across=across, **options)
-            if attended.weights is None:
-                return attended.context
-            return jnp.concatenate([attended.context, attended.weights], axis=-1)
-
-        inputs = weights | {"arrays": (query, key, value)}
-        for way, options in {"whole": {}, "blocks": {"chunk_size": 5}}.items():
-            one = with_gradients(functools.partial(attend, **options), inputs)
-            over = functools.partial(attend, across=fa.Across(mesh(2, 4)), **options)
-            result[f"{name}, {way}"] = apart(with_gradients(over, inputs), one)
-    return result
-
-
 def hidden():
     """Whether NaN in padded keys and values reaches a result or a gradient."""
     query, key, value = arrays()
@@ -265,121 +198,10 @@ def hidden():
     return result
 
 
-def small():
-    """Lengths below the number of devices, and one token beside many."""
-    result = {}
-    for queries, keys in ((1, 1), (3, 2), (1, 61), (61, 1)):
-        inputs = [normal(i, 2, n, 2, 3) for i, n in enumerate((queries, keys, keys))]
-        for way in ("ring", "gathered", "ring of 8"):
-            across, _ = ways()[way]
-
-            def attend(arrays, across=None, offset=keys - queries):
-                options = {"causal": True, "query_offset": offset, "across": across}
-                return fa.dot_product_attention(*arrays, **options).context
-
-            over = with_gradients(functools.partial(attend, across=across), inputs)
-            result[f"{queries}, {keys}, {way}"] = apart(over, with_gradients(attend, inputs))
-    return result
-
-
-def half():
-    """bfloat16, also with a bias of one row, which all devices have."""
-    inputs = [array.astype(jnp.bfloat16) for array in (*arrays(), normal(9, 1, K))]
-    result = {}
-    for way in ("ring", "gathered"):
-        across, chunk_size = ways()[way]
-        attend = lambda inputs, across=None, chunk_size=None: (
-            fa.dot_product_attention(
-                *inputs[:3], bias=inputs[3], across=across, chunk_size=chunk_size
-            ).context
-        )
-        options = {"across": across, "chunk_size": chunk_size}
-        over = with_gradients(functools.partial(attend, **options), inputs)
-        result[way] = apart(over, with_gradients(attend, inputs))
-    return result
-
-
-def on_the_mesh():
-    """Inputs that lie on the mesh, which is also the one around."""
-    devices = mesh(2, 4)
-    inputs = [jax.device_put(array[:, :56], rows_and_tokens(devices)) for array in arrays()]
-
-    def attend(inputs, across=None):
-        options = {"causal": True, "need_weights": False, "across": across}
-        return fa.dot_product_attention(*inputs, **options).context
-
-    one = with_gradients(attend, jax.device_get(inputs))
-    with jax.set_mesh(devices):
-        over = with_gradients(functools.partial(attend, across=fa.Across()), inputs)
-    return apart(jax.device_get(over), one)
-
-
-def rows_and_tokens(devices):
-    return NamedSharding(devices, P("data", "sequence"))
-
-
-def layers():
-    """Layers with `across` beside the same layers without."""
-    inputs = normal(3, 4, 37, 12)
-    lengths = jnp.array([37, 5, 0, 20])
-    wide = {"param_dtype": jnp.float64}
-    score = fa.AdditiveScore(5, **wide)
-    kinds = {
-        "heads": (fa.MultiHeadAttention(4, rotary=True, key_features=16, **wide), "query_lengths"),
-        "shared": (fa.MultiHeadAttention(4, num_key_heads=2, **wide), "query_lengths"),
-        "additive": (fa.MultiHeadAttention(2, score=score, **wide), "query_lengths"),
-        "self": (fa.SelfAttention(8, 6, **wide), "lengths"),
-    }
-    result = {}
-    for name, (layer, argument) in kinds.items():
-        variables = layer.init(jax.random.key(0), inputs)
-        for need_weights in (True, False):
-
-            def attend(all_inputs, layer, argument=argument, need_weights=need_weights):
-                options = {argument: lengths, "causal": True, "need_weights": need_weights}
-                return layer.apply(*all_inputs, **options).context
-
-            one, over = (
-                with_gradients(functools.partial(attend, layer=kind), (variables, inputs))
-                for kind in (layer, layer.clone(across=fa.Across(mesh(2, 4))))
-            )
-            result[f"{name}, {need_weights}"] = apart(over, one)
-    return result
-
-
-def lens():
-    """Softmax on a ring, and softmax and another normaliser with gathered keys, through a lens
-    whose temperature and mask are traced, beside one device.
-    """
-    visible = jnp.asarray(np.random.default_rng(7).random((Q, K)) < 0.6)
-    result = {}
-    for name, ring, normalizer in (
-        ("ring", True, None),
-        ("gathered", False, None),
-        ("sparsemax", None, fa.sparsemax),
-    ):
-
-        def attend(inputs, across=None, normalizer=normalizer):
-            *inputs, temperature = inputs
-            settings = {"temperature": temperature, "mask": visible & (temperature > 0)}
-            options = {"causal": True, "bias": fa.alibi(HEADS), "need_weights": False}
-            with fa.Lens(normalizer=normalizer, **settings):
-                return fa.dot_product_attention(*inputs, **options, across=across).context
-
-        inputs = [*arrays(), jnp.asarray(0.4)]
-        over = functools.partial(attend, across=fa.Across(mesh(2, 4), ring=ring))
-        result[name] = apart(with_gradients(over, inputs), with_gradients(attend, inputs))
-    return result
-
-
-def memory(*lengths):
-    """The bytes of one device, and of each of eight on a ring, by length."""
-    ways = {"one": (1, None), "ring": (8, True)}
-    return {
-        name: [scale_memory.planned(int(length), *way) for length in lengths]
-        for name, way in ways.items()
-    }
+def everything(mapped_names):
+    """Everything above, in one process."""
+    return {"across": limits(), "mapped": mapped(mapped_names), "hidden": hidden()}
 
 
 if __name__ == "__main__":
-    print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))
+    print(json.dumps(everything(sys.argv[1])))

@@ -37,79 +37,6 @@ def naive(query, key, value, mask=None, bias=None):
     return context, weights
 
 
-def some_mask():
-    mask = np.random.default_rng(3).random((B, Q, K)) < 0.6
-    mask[0, 1] = False  # a query with nothing to attend
-    mask[1, :, 2] = False  # a key that no query may attend
-    return mask
-
-
-def test_keras_case_unscaled_dot():
-    query, key, value = np.eye(2), np.eye(2)[::-1], np.array([[1.0, 2.0], [3.0, 4.0]])
-    attended = run(attend, query, key, value, score=dot)
-    np.testing.assert_allclose(attended.weights, [[0.269, 0.731], [0.731, 0.269]], atol=5e-4)
-    np.testing.assert_allclose(attended.context, [[2.462, 3.462], [1.538, 2.538]], atol=5e-4)
-
-
-def test_empty_row_is_zero_with_finite_gradients():
-    query, key, value = make()
-    mask = some_mask()
-
-    def total(query, key, value):
-        return attend(query, key, value, mask=mask).context.sum()
-
-    attended = jax.device_get(attend(query, key, value, mask=mask))
-    assert (attended.context[0, 1] == 0).all()
-    assert (attended.weights[0, 1] == 0).all()
-    chex.assert_tree_all_finite(run(jax.grad(total, argnums=(0, 1, 2)), query, key, value))
-
-
-@functools.cache
-def outcome():
-    """What is attended under the mask, and the gradients of its sum, as one program."""
-
-    def loss(*arrays):
-        attended = attend(*arrays, mask=some_mask())
-        return attended.context.sum(), attended
-
-    return jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
-def test_padding_leaks_nothing_in_values_and_gradients(bad):
-    """Neither a key that no query may attend, nor a query that may attend to nothing."""
-    query, key, value = make()
-    query[0, 1] = key[1, 2] = value[1, 2] = bad
-    chex.assert_trees_all_close(outcome()(query, key, value), outcome()(*make()))
-
-
-def test_scores_of_half_precision_do_not_overflow():
-    # 64 * 60^2 > 65504
-    query, key = np.full((1, 1, 64), 60.0, np.float16), np.full((1, 2, 64), 60.0, np.float16)
-    attended = run(attend, query, key, np.array([[[1.0], [3.0]]], np.float16), score=dot)
-    np.testing.assert_allclose(attended.context, 2.0)
-
-
-def test_bias_of_minus_infinity_masks():
-    query, key, value = make()
-    mask = some_mask()
-    chex.assert_trees_all_close(
-        attend(query, key, value, bias=np.where(mask, 0.0, -np.inf)),
-        attend(query, key, value, mask=mask),
-    )
-
-
-def test_permuting_keys_permutes_weights():
-    query, key, value = make()
-    order = np.array([3, 0, 4, 1, 2])
-    plain, permuted = (
-        jax.device_get(attend(query, *arrays))
-        for arrays in ((key, value), (key[:, order], value[:, order]))
-    )
-    np.testing.assert_allclose(permuted.weights, plain.weights[..., order], atol=1e-6)
-    np.testing.assert_allclose(permuted.context, plain.context, atol=1e-6)
-
-
 @pytest.mark.parametrize("leading", [(), (2,), (2, 3)])
 def test_any_leading_axes(leading):
     attended = run(attend, *make(leading))
@@ -162,44 +89,6 @@ def test_result_has_the_dtype_of_the_query(dtype):
     )
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "said"),
-    [
-        ({"mask": np.ones((B, Q, K))}, TypeError, "bias="),
-        ({"mask": np.ones((B, K, Q), bool)}, ValueError, r"weights \(2, 3, 5\), got \(2, 5, 3\)"),
-        (
-            {"bias": np.ones((Q, K, 1))},
-            ValueError,
-            r"bias that broadcasts to the weights \(2, 3, "
-            r"5\), got \(3, 5, 1\)",
-        ),
-        ({"bias": np.ones((Q, K), int)}, TypeError, "bias of floats, got int32"),
-        ({"query": np.ones((B, Q, D), int)}, TypeError, "query of floats, got int32"),
-        ({"key": np.ones((B, K + 1, D))}, ValueError, r"\(2, 6, 7\), \(2, 5, 11\)"),
-        ({"query": np.ones(D)}, ValueError, r"got \(7,\), \(2, 5, 7\)"),
-        (
-            {"score": lambda query, key: query @ key.mT @ jnp.ones((B, K, 1))},
-            ValueError,
-            r"score of shape \(2, 3, 5\) .* got \(2, 3, 1\)",
-        ),
-        ({"dropout_rate": 0.1}, ValueError, "dropout_rng"),
-        ({"dropout_rate": 1.0, "dropout_rng": jax.random.key(0)}, ValueError, r"\[0, 1\), got 1.0"),
-    ],
-)
-def test_bad_arguments_are_told_apart(change, error, said):
-    arguments = dict(zip(("query", "key", "value"), make())) | change
-    with pytest.raises(error, match=said):
-        attend(**arguments)
-
-
-def test_numpy_arrays_are_taken():
-    arrays, mask = make(), some_mask()
-    attended = attend(*map(np.float64, arrays), mask=mask)
-    chex.assert_trees_all_close(
-        attended, attend(*map(jnp.asarray, arrays), mask=jnp.asarray(mask)), atol=1e-6
-    )
-
-
 def test_a_nan_in_the_bias_is_seen():
     query, key, value = make()
     bias = np.zeros((B, Q, K), np.float32)
@@ -212,13 +101,6 @@ def test_softmax_is_the_default_and_scaling_matters():
     expected = run(lambda query, key: masked_softmax(scaled_dot(query, key)), query, key)
     np.testing.assert_allclose(attend(query, key, value).weights, expected, atol=1e-6)
     assert not np.allclose(attend(query, key, value, score=dot).weights, expected, atol=1e-2)
-
-
-def test_identity_in_every_head_is_keras_case():
-    eye = np.eye(8).reshape(1, 8, 1, 8)
-    weights = run(fa.dot_product_attention, eye, eye, eye).weights
-    assert weights is not None
-    np.testing.assert_allclose(weights[0, 0], np.where(np.eye(8), 0.1691, 0.1187), atol=1e-4)
 
 
 def test_grouped_heads_share_their_keys_and_values():
@@ -308,22 +190,6 @@ def test_a_number_means_the_same_as_every_kind_of_number(name):
             chex.assert_trees_all_close(
                 traced(kind(0.25), *arrays), jax.jit(function)(*arrays), rtol=1e-6
             )
-
-
-@pytest.mark.parametrize("bad", [[0.25] * 4, [0.25], True, 1j])
-@pytest.mark.parametrize("name", ["dense", "temperature", "self-attention", "cell"])
-def test_an_array_or_what_is_no_number_is_no_number(name, bad):
-    def use(number):
-        function, arrays = of_number(name, number)
-        return function(*arrays)
-
-    got = f"got an array of shape {np.shape(bad)}" if np.shape(bad) else "got one of (bool|complex)"
-    message = rf"^expected \S+ to be a number.*, {re.escape(got) if np.shape(bad) else got}"
-    for number in (np.asarray(bad), jnp.asarray(bad)):
-        with pytest.raises(TypeError, match=message):
-            use(number)
-        with pytest.raises(TypeError, match=message):
-            jax.eval_shape(use, number)
 
 
 def test_a_scale_has_a_gradient():

@@ -142,20 +142,6 @@ def test_equals_loops_over_scalars(case):
     check(*case)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "case",
-    list(
-        itertools.product(
-            SCORES, NORMALIZERS, MASKS, ["none"], ["dense", "blocks of 3"], ["jit", "eager"]
-        )
-    ),
-    ids=" | ".join,
-)
-def test_every_combination_equals_loops_over_scalars(case):
-    check(*case)
-
-
 in_program = jax.jit(attend, static_argnames="chunk_size")
 
 
@@ -191,12 +177,6 @@ GRADIENT_AXES = (
 
 @pytest.mark.parametrize("case", covering(1, *GRADIENT_AXES), ids=" | ".join)
 def test_blocks_give_the_context_and_gradients_of_the_whole(case):
-    check_gradients(*case)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("case", covering(2, *GRADIENT_AXES), ids=" | ".join)
-def test_blocks_give_the_context_and_gradients_of_the_whole_in_pairs(case):
     check_gradients(*case)
 
 

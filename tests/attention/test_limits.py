@@ -1,7 +1,6 @@
 """What depends on a pair of positions: causality, windows, offsets, lengths, masks and biases."""
 
 import functools
-import re
 
 import chex
 import jax
@@ -60,16 +59,6 @@ def test_each_constraint_is_its_mask(name, chunk_size):
     np.testing.assert_allclose(attended.context, expected.context, atol=1e-6)
     if chunk_size is None:
         np.testing.assert_allclose(attended.weights, expected.weights, atol=1e-6)
-
-
-@pytest.mark.parametrize("window", [(1, 0), (1, 1)])
-def test_windows_on_zero_scores(window):
-    zeros = np.zeros((1, 5, 1, 2))
-    weights = run(fa.dot_product_attention, zeros, zeros, zeros, window=window).weights[0, 0]
-    expected = [[abs(q - k) <= 1 and (k <= q or window[1]) for k in range(5)] for q in range(5)]
-    np.testing.assert_allclose(
-        weights, np.array(expected) / np.sum(expected, axis=1, keepdims=True), atol=1e-6
-    )
 
 
 def test_offsets_and_lengths_of_each_row():
@@ -142,27 +131,10 @@ def test_lengths_and_ids_of_one_row_are_those_of_all(chunk_size):
     ):
         np.testing.assert_array_equal(attend(**one).context, attend(**all_rows).context)
     for bad in (np.array([4, 4, 4]), np.array([[4, 4]])):
-        with pytest.raises(ValueError, match=r"key_lengths of shape \(2,\), one a row"):
+        with pytest.raises(ValueError, match="key_lengths"):
             attend(key_lengths=bad)
-    with pytest.raises(ValueError, match=r"key_segments of shape \(2, 7\), one a token"):
+    with pytest.raises(ValueError, match="key_segments"):
         attend(query_segments=ids, key_segments=ids[None, :1])
-
-
-def test_a_prefix_says_where_it_does_not_fit():
-    x = jnp.asarray(X)
-    with pytest.raises(
-        ValueError, match="causal=True or a window with prefix_lengths, got neither"
-    ):
-        fa.Attention().apply({}, x, x, prefix_lengths=2)
-    with pytest.raises(ValueError, match=r"prefix_lengths of shape \(2,\), one a row"):
-        fa.Attention().apply({}, x, x, causal=True, prefix_lengths=np.array([1, 2, 3]))
-    with pytest.raises(ValueError, match="lengths of 0 or above in prefix_lengths, got -1"):
-        fa.Attention().apply({}, x, x, causal=True, prefix_lengths=-1)
-    layer = fa.MultiHeadAttention(1)
-    cache = layer.init_cache(5, (B,), window=(2, 0))
-    call = functools.partial(layer.init_with_output, jax.random.key(0), method="decode")
-    with pytest.raises(ValueError, match="no prefix_lengths beside a sliding cache"):
-        call(x, cache, window=(2, 0), prefix_lengths=2)
 
 
 def test_masks_and_biases_may_be_functions_on_both_paths():
@@ -195,26 +167,6 @@ def test_a_mask_and_a_bias_of_heads_that_share_keys_are_those_of_each_head(chunk
         own = query[:, :, [head]], key[:, :, [head // 3]], value[:, :, [head // 3]]
         alone = run(attend, *own, mask=mask[:, [head]], bias=bias[:, [head]]).context
         np.testing.assert_allclose(together[:, :, [head]], alone, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["mask", "bias"])
-@pytest.mark.parametrize("shape", [(2, 3, 3), (2, 1, 3), (2, 1, 1)])
-@pytest.mark.parametrize("chunk_size", [None, 2])
-def test_three_axes_beside_batch_rows_and_heads_are_refused(name, shape, chunk_size):
-    """They could be `(b, q, k)` as well as `(heads, q, k)`."""
-    x, array = np.zeros((2, 3, 2, 4), np.float32), np.ones(shape, bool if name == "mask" else float)
-    message = (
-        rf"^expected a {name} with all axes of the weights \(2, 2, 3, 3\), "
-        rf"got {re.escape(str(shape))}; "
-        rf"write {name}\[:, None\] for one a batch row, {name}\[None\] for one a head$"
-    )
-    attend = functools.partial(fa.dot_product_attention, x, x, x, chunk_size=chunk_size)
-    with pytest.raises(ValueError, match=message):
-        attend(**{name: array})
-    for one in (array[:1], array[0], array[None], array[:, None]):
-        jax.eval_shape(functools.partial(attend, **{name: one}))
-    row = functools.partial(fa.dot_product_attention, x[0], x[0], x[0], chunk_size=chunk_size)
-    jax.eval_shape(functools.partial(row, **{name: array}))  # without batch rows it is one a head
 
 
 def test_the_docstring_says_what_a_mask_of_three_axes_must_be():

@@ -3,11 +3,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.attention import arrays, attend, dot_product_attention, masks, no_score
-from tests.attention.compiled import run
+from flax_attn.attention import arrays, dot_product_attention, masks
 
 Q, K = 3, 5
-FIVE = masks.grid(5, 5)
 
 
 def integers(*values):
@@ -63,54 +61,6 @@ def test_window_counts_from_the_offset_of_each_row():
     )
 
 
-@pytest.mark.parametrize(
-    ("left", "right", "expected"),
-    [
-        (
-            1,
-            0,
-            [
-                [1, 0, 0, 0, 0],
-                [1 / 2, 1 / 2, 0, 0, 0],
-                [0, 1 / 2, 1 / 2, 0, 0],
-                [0, 0, 1 / 2, 1 / 2, 0],
-                [0, 0, 0, 1 / 2, 1 / 2],
-            ],
-        ),
-        (
-            1,
-            1,
-            [
-                [1 / 2, 1 / 2, 0, 0, 0],
-                [1 / 3, 1 / 3, 1 / 3, 0, 0],
-                [0, 1 / 3, 1 / 3, 1 / 3, 0],
-                [0, 0, 1 / 3, 1 / 3, 1 / 3],
-                [0, 0, 0, 1 / 2, 1 / 2],
-            ],
-        ),
-    ],
-)
-def test_zero_scores_spread_over_the_window(left, right, expected):
-    ones = np.ones((5, 1))
-    weights = run(
-        attend,
-        ones,
-        ones,
-        ones,
-        score=no_score,
-        mask=lambda query, key: masks.window(query, key, left, right),
-    ).weights
-    np.testing.assert_allclose(weights, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_a_window_below_zero_is_told(side):
-    with pytest.raises(
-        ValueError, match=f"{side} of a window to be an integer of 0 or above, or None, got -1"
-    ):
-        masks.window(*FIVE, **{side: -1})
-
-
 def test_from_lengths_allows_the_first_keys_of_each_row():
     mask = masks.from_lengths(integers(0, 2, 5, 7), K)
     np.testing.assert_array_equal(mask, [[[k < n for k in range(K)]] for n in (0, 2, 5, 7)])
@@ -132,37 +82,6 @@ def test_lengths_of_queries_allow_the_first_queries():
     np.testing.assert_array_equal(mask, [[[True], [False], [False]], [[True], [True], [False]]])
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        masks.from_lengths,
-        masks.from_query_lengths,
-        lambda valid, _: masks.lengths(valid, jnp.arange(K)),
-    ],
-)
-@pytest.mark.parametrize(
-    ("lengths", "error", "said"),
-    [
-        ([2.0, 3.0], TypeError, "integers in valid, got float32"),
-        ([True, False], TypeError, "integers in valid, got bool"),
-        ([2, -1], ValueError, "0 or above in valid, got -1"),
-    ],
-)
-def test_bad_lengths_are_told(make, lengths, error, said):
-    with pytest.raises(error, match=said):
-        make(
-            jnp.array(lengths)[:, None]
-            if make not in (masks.from_lengths, masks.from_query_lengths)
-            else jnp.array(lengths),
-            K,
-        )
-
-
-def test_an_offset_that_is_no_integer_is_told():
-    with pytest.raises(TypeError, match="integers in query_offset, got float32"):
-        masks.grid(Q, K, 1.5)
-
-
 def test_lengths_under_jit_are_taken_unseen():
     mask = jax.jit(masks.from_lengths, static_argnums=1)(integers(2, 3), K)
     np.testing.assert_array_equal(mask, masks.from_lengths(integers(2, 3), K))
@@ -181,12 +100,11 @@ def test_ids_that_jax_would_cut_are_refused(ids):
     """Two documents would be one, where the last 32 bits of their ids are equal."""
     ids, few = np.array(ids), np.array([-(2**31), 2**31 - 1])
     x = np.ones((1, 1, 1), np.float32)
-    message = rf"^expected integers of 32 bits in query_segments, got {ids[-1]}; set jax_enable_x64"
     for call in (
         lambda ids: masks.segments.__wrapped__(ids, few),
         lambda ids: dot_product_attention(x, x, x, query_segments=ids[-1:], key_segments=few[:1]),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match="jax_enable_x64"):
             call(ids)
     np.testing.assert_array_equal(masks.segments.__wrapped__(few, few), np.eye(2, dtype=bool))
     with jax.enable_x64(True):
@@ -198,11 +116,6 @@ def test_ids_of_64_bits_that_fit_are_as_those_of_32():
     ids = np.array([[3, 3, 9]])
     expected = masks.segments(jnp.array(ids), jnp.array(ids))
     np.testing.assert_array_equal(masks.segments.__wrapped__(ids, np.uint64(ids)), expected)
-
-
-def test_lengths_that_jax_would_cut_are_refused():
-    with pytest.raises(ValueError, match=r"32 bits in valid, got 4294967297; set jax_enable_x64"):
-        masks.from_lengths(np.array([1, 2**32 + 1]), 3)
 
 
 def test_combine_is_all_of_the_masks_whichever_has_more_axes():
@@ -222,8 +135,6 @@ def test_any_of_is_one_of_the_masks_whichever_has_more_axes():
     np.testing.assert_array_equal(masks.any_of(rows, early), expected)
     np.testing.assert_array_equal(masks.any_of(early, rows, early), expected)
     assert masks.any_of(early, None) is None
-    with pytest.raises(ValueError, match="masks for any_of, got none"):
-        masks.any_of()
     with pytest.raises(TypeError, match="boolean mask"):
         masks.any_of.__wrapped__(early, jnp.ones(3))
 
@@ -231,15 +142,6 @@ def test_any_of_is_one_of_the_masks_whichever_has_more_axes():
 def test_combine_of_nothing_is_none():
     assert masks.combine() is None
     assert masks.combine(None, None) is None
-
-
-@pytest.mark.parametrize(
-    "check", [masks.as_mask, lambda mask: masks.combine.__wrapped__(jnp.ones((2, 2), bool), mask)]
-)
-@pytest.mark.parametrize("dtype", [jnp.int32, jnp.float32])
-def test_a_mask_that_is_not_boolean_is_told(check, dtype):
-    with pytest.raises(TypeError, match=rf"boolean mask, .* got {jnp.dtype(dtype)}; .* bias="):
-        check(jnp.ones((2, 2), dtype))
 
 
 def test_take_gives_the_entries_at_the_places():

@@ -56,7 +56,7 @@ def test_attend_is_the_same_at_every_size(need_weights):
 
 def test_a_chunk_size_needs_a_known_length():
     blocks = lambda x: dot_product_attention(x, x, x, chunk_size=4).context
-    with pytest.raises(ValueError, match="expected no chunk_size in a program for any length"):
+    with pytest.raises(ValueError, match="chunk_size"):
         exported(blocks, "b, t, 2, 4")
     program = exported(blocks, "b, 6, 2, 4")
     x = draw(3, 6, 2, 4)

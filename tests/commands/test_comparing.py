@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from flax_attn.commands.comparing import compare, draw
-from flax_attn.kinds import read
+from flax_attn.runs.reading import read
 from tests.written_runs import write_run
 
 

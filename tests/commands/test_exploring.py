@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -43,14 +44,13 @@ def test_runs_of_one_kind_may_stand_side_by_side(runs):
     ],
 )
 def test_runs_whose_inputs_have_other_sizes_may_not(runs, sizes):
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=re.escape(sizes)):
         check_inputs(runs)
-    assert str(error.value) == f"expected two runs that take the same input, got {sizes}"
 
 
 def test_three_runs_are_too_many():
     args = argparse.Namespace(runs=[Path("run")] * 3, allow=[], port=None, open=False)
-    with pytest.raises(UsageError, match="expected one run or two, got 3"):
+    with pytest.raises(UsageError, match="got 3"):
         exploring.explore(args)
 
 

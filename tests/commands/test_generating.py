@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import flax_attn
-from flax_attn import kinds
 from flax_attn.__main__ import main
 from flax_attn.analysis import language
 from flax_attn.commands.generating import Printed
 from flax_attn.errors import UsageError
 from flax_attn.experiment.loading import Run
+from flax_attn.runs import reading
 from tests import tiny
 
 TINY = {"model.features": 16, "model.num_heads": 2, "data.num_lines": 400, "data.max_length": 16}
@@ -27,7 +27,7 @@ def run(tmp_path_factory):
 
 
 def test_a_run_of_a_language_model_is_whole(run):
-    record = kinds.read(run.path)
+    record = reading.read(run.path)
     metrics = record.summary["metrics"]
     assert metrics["test/loss"]["mean"] < 2.6  # of log 32 for nothing learned
     assert 0 < metrics["test/harmony"]["mean"] <= 1
@@ -98,27 +98,22 @@ def test_predict_says_what_may_come_next(run, capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "line"),
+    ("arguments", "named"),
     [
-        (["Baß"], "expected characters that the run has seen in 'Baß', got 'ß'"),
-        (["Ba", "--samples", "0"], "expected --samples from 1 to 1,000, got 0"),
-        (["Ba", "--length", "0"], "expected a length from 1 to 1,000,000 tokens, got 0"),
-        (["Ba", "--temperature", "-1"], "expected a temperature of 0 or above, got -1.0"),
-        (
-            ["Ba", "--temperature", "1e300"],
-            "expected a temperature of at most 1,000,000, got 1e+300",
-        ),
-        (["Ba", "--figure", "a.txt"], "expected --figure to end in .png, .pdf or .svg, got a.txt"),
-        (["Ba", "more"], "unrecognized arguments: more; see flax-attn generate --help"),
-        (["Ba", "--length", "many"], "argument --length: expected a whole number, got 'many'; see"),
+        (["Baß"], "ß"),
+        (["Ba", "--samples", "0"], "--samples"),
+        (["Ba", "--length", "0"], "length"),
+        (["Ba", "--temperature", "-1"], "temperature"),
+        (["Ba", "--figure", "a.txt"], "--figure"),
+        (["Ba", "more"], "more"),
+        (["Ba", "--length", "many"], "--length"),
     ],
 )
-def test_a_bad_line_is_told_in_one_line(run, capsys, arguments, line):
+def test_a_bad_command_is_one_line(run, capsys, arguments, named):
     assert main(["generate", str(run.path), *arguments]) == 2
     out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"error: {line}")
-    assert err.count("\n") == 1
+    assert (out, err.count("\n")) == ("", 1)
+    assert named in err
 
 
 def test_a_run_that_is_no_language_model_is_told(tmp_path, capsys):

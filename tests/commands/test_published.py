@@ -10,7 +10,7 @@ from PIL import Image
 import flax_attn
 from flax_attn.__main__ import main
 from flax_attn.errors import UsageError
-from flax_attn.kinds.user_files import read_images
+from flax_attn.tasks.user_files import read_images
 from tests.published import tiny
 
 

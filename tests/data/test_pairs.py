@@ -69,29 +69,15 @@ def test_pairs_with_a_longer_side_are_left_out_of_every_split(tmp_path):
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        (
-            {"val_en": b"one\ntwo\n"},
-            "val.de.gz and val.en.gz to say the same line by line, got 3 and 2 lines",
-        ),
-        ({"train_de": b"one\n\nthree\n"}, r"a sentence in .*train.de.gz, line 2, got an empty one"),
-        (
-            {"train_de": "één\n".encode("latin-1")},
-            "text in UTF-8 in .*train.de.gz, line 1",
-        ),
-        (
-            {"train_de": gzip.compress(b"one two three\n" * 100)[:40]},
-            "under gzip in .*train.de.gz, line",
-        ),
+        ({"val_en": b"one\ntwo\n"}, "val.de.gz and val.en.gz"),
+        ({"train_de": b"one\n\nthree\n"}, "train.de.gz, line 2"),
+        ({"train_de": "één\n".encode("latin-1")}, "train.de.gz, line 1"),
+        ({"train_de": gzip.compress(b"one two three\n" * 100)[:40]}, "train.de.gz"),
     ],
 )
 def test_files_that_do_not_fit_are_named(tmp_path, files, said):
     with pytest.raises(UsageError, match=said):
         multi30k.load_multi30k("de", "en", write(tmp_path, **files))
-
-
-def test_a_language_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(UsageError, match=r"no file .*train.fr.gz; put it there \(https://"):
-        multi30k.load_multi30k("de", "fr", write(tmp_path))
 
 
 @pytest.mark.full
@@ -145,28 +131,6 @@ def test_pairs_may_stand_in_a_csv_file(tmp_path):
 def test_a_quote_in_a_tsv_file_is_a_character(tmp_path):
     (tmp_path / "own.tsv").write_text('"ein, zwei\t"one" two\n')
     assert pairs.read(tmp_path / "own.tsv") == [('"ein, zwei', '"one" two')]
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "expected pairs of sentences in .*, got none"),
-        (b"a\tb\nalone\n", "a tab between in .*, line 2, columns 1 and 2, got 'alone'"),
-        (b"a\tb\n\tb\n", "a tab between in .*, line 2"),
-        (b"a\tb\nc\t \n", "a tab between in .*, line 2"),
-        (b"a\tb\n\xe9\tb\n", "text in UTF-8 in .*, line 2"),
-        (
-            b"1276\tLet's try.\n1277\tTry.\n",
-            "texts in column 1 of .*, got numbers; see data.source_column",
-        ),
-    ],
-)
-def test_lines_that_are_no_pairs_are_named(tmp_path, content, said):
-    (tmp_path / "own.tsv").write_bytes(content)
-    with pytest.raises(UsageError, match=said):
-        pairs.read(tmp_path / "own.tsv")
-    with pytest.raises(UsageError, match=r"cannot read .*gone.tsv"):
-        pairs.read(tmp_path / "gone.tsv")
 
 
 def test_each_split_has_a_source_of_the_users_pairs(tmp_path):

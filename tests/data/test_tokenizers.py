@@ -64,77 +64,17 @@ def test_pairs_are_fitted_in_silence_on_a_terminal_too(kind):
         os.close(place)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        {},
-        {"kind": "word", "entries": ["a"]},
-        {"kind": "bpe", "model": {}},
-        {"kind": "other", "entries": []},
-    ],
-)
-def test_a_damaged_tokenizer_is_told(content):
-    with pytest.raises(UsageError, match=r"tokenizer as training wrote it|package tokenizers"):
+@pytest.mark.parametrize("content", [{}, {"kind": "word"}, {"kind": "bpe", "model": {}}])
+def test_a_damaged_tokenizer_is_one_line(content):
+    with pytest.raises(UsageError, match="tokenizer"):
         tokenizers.tokenizer_from_json(content)
 
 
-def stored_pairs(kind):
-    """The JSON of a tokenizer of pairs, and the part that holds its tokens."""
-    pytest.importorskip("tokenizers")
-    content = tokenizers.fit_tokenizer(kind, TEXTS, 300).to_json()
-    return content, content["model"]["model"]
-
-
-@pytest.mark.parametrize("kind", ["bpe", "bytes"])
-def test_rules_in_a_file_are_not_taken(kind):
-    content, _ = stored_pairs(kind)
-    right = tokenizers.tokenizer_from_json(content)
-    longer = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1_000}
-    panics = {"type": "Precompiled", "precompiled_charsmap": "/////w=="}
-    for rules in ({"normalizer": longer}, {"decoder": longer}, {"normalizer": panics}):
-        changed = content | {"model": content["model"] | rules}
-        again = tokenizers.tokenizer_from_json(changed)
-        assert again.encode("a cat") == right.encode("a cat")
-        assert again.decode(again.encode("a cat")) == "a cat"
-        assert again.to_json() == content
-
-
-BAD_TOKENS = {
-    "a gap": lambda tokens: tokens.update(zz=len(tokens) + 1),
-    "one number twice": lambda tokens: tokens.update(zz=5),
-    "a number beyond 32 bits": lambda tokens: tokens.update(zz=2**40),
-    "a long one": lambda tokens: tokens.update({"z" * 1_001: len(tokens)}),
-    "another padding": lambda tokens: tokens.update({"<PAD>": 1, "<UNK>": 0}),
-    "no unknown": lambda tokens: tokens.update(zz=tokens.pop("<UNK>")),
-}
-
-
-@pytest.mark.parametrize("kind", ["bpe", "bytes"])
-@pytest.mark.parametrize("bad", BAD_TOKENS)
-def test_bad_tokens_of_pairs_are_told(bad, kind):
-    content, model = stored_pairs(kind)
-    BAD_TOKENS[bad](model["vocab"])
-    with pytest.raises(UsageError, match=r"tokenizer as training wrote it.*; restore it"):
-        tokenizers.tokenizer_from_json(content)
-
-
-def test_a_byte_without_a_token_is_told():
-    content, model = stored_pairs("bytes")
-    kept = [token for token in model["vocab"] if token != "Ċ"]  # a line end
-    model["vocab"] = {token: i for i, token in enumerate(sorted(kept, key=model["vocab"].get))}
-    with pytest.raises(UsageError, match="no token for 'Ċ'"):
-        tokenizers.tokenizer_from_json(content)
-
-
-def test_a_word_beyond_the_longest_is_unknown_and_none_is_read():
+def test_a_word_beyond_the_longest_is_unknown():
     text = f"a {'b' * 1_000} {'c' * 1_001}"
     tokenizer = tokenizers.fit_tokenizer("word", [text], 10)
     assert tokenizer.encode(text) == [2, 3, 1]
     assert tokenizers.tokenizer_from_json(tokenizer.to_json()).encode(text) == [2, 3, 1]
-    for kind, entry in (("word", "c" * 1_001), ("character", "ab"), ("word", 7)):
-        content = {"kind": kind, "entries": ["<PAD>", "<UNK>", entry]}
-        with pytest.raises(UsageError, match="tokens that are no text of at most"):
-            tokenizers.tokenizer_from_json(content)
 
 
 def test_pairs_of_bytes_give_back_every_text():

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import scale_bytes
+from benchmarks.compiled import exchanges
 from configs import reverse_bahdanau, shapes_attention, shapes_cnn
 from flax_attn.experiment import processes
 from flax_attn.experiment.config import Config
@@ -38,7 +38,7 @@ def start(module, num_devices, **changes):
     values.update_from_flattened_dict(SIZES | changes)
     config = Config.of(values)
     with jax.enable_x64(False):
-        task = config.kind.load(config.data, config.recipe, None)
+        task = config.task.load(config.data, config.recipe, None)
     model = build_model(config, task.kept.sizes)
     programs = make_programs(config, model, task, mesh_of(config, num_devices))
     states = put(programs.mesh, widest(programs.create(config.seeds)), SEEDS)
@@ -69,10 +69,11 @@ def difference(one, other):
 
 def collectives(programs, states, rows):
     """How often the compiled steps have each collective, and their temporary bytes."""
-    zeros = programs.zero_sums(states, rows)
+    order = programs.order(states, np.int32(1))
+    zeros = programs.zero_sums(states, order, rows)
     places = (np.int32(1), np.int32(0), np.int32(1))
-    compiled = programs.train_steps.lower(states, zeros, *places, rows).compile()
-    counts = collections.Counter(one.name for one in scale_bytes.collectives(compiled.as_text()))
+    compiled = programs.train_steps.lower(states, zeros, order, *places, rows).compile()
+    counts = collections.Counter(exchanges(compiled.as_text()))
     return counts, compiled.memory_analysis().temp_size_in_bytes
 
 
@@ -133,7 +134,7 @@ def one_config(name, manual_dir, folder):
     config.num_seeds = 2
     config = Config.of(config)
     with jax.enable_x64(False):
-        task = config.kind.load(config.data, config.recipe, Path(manual_dir))
+        task = config.task.load(config.data, config.recipe, Path(manual_dir))
     model = build_model(config, task.kept.sizes)
     for is_double in (True, False):
         with jax.enable_x64(is_double):
@@ -154,7 +155,7 @@ def sequences(sequence):
     config.model = TRANSFORMER
     config = Config.of(config)
     with jax.enable_x64(False):
-        task = config.kind.load(config.data, config.recipe, None)
+        task = config.task.load(config.data, config.recipe, None)
     model = build_model(config, task.kept.sizes)
     return difference(*(scores_on(*on, config, model, task) for on in ((1, 1), (8, int(sequence)))))
 

@@ -1,21 +1,21 @@
-import json
 import shutil
 import signal
 
 import chex
 import flax.linen as nn
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 import pytest
+from flax_attn.tasks.signals import Signals
 
 import flax_attn
 from configs import shapes_lstm
-from flax_attn import experiment, kinds
+from flax_attn import experiment
 from flax_attn.errors import UsageError
-from flax_attn.kinds.signals import Signals
-from flax_attn.runs import sums
+from flax_attn.experiment import running
+from flax_attn.runs import checkpoints, reading
 from flax_attn.stopping import Stop, Stopped
-from flax_attn.training import epoch
 from tests import tiny
 from tests.experiment.test_running import small
 
@@ -46,7 +46,7 @@ class Poisoned(nn.Module):
 
 
 def poisoned(limit, **changes):
-    config = small(shapes_lstm, num_seeds=4, num_epochs=3, max_bad_steps=2)
+    config = small(shapes_lstm, num_seeds=4, num_epochs=3)
     config.model = {"name": f"{__name__}:Poisoned", "limit": limit} | changes
     return config
 
@@ -66,7 +66,7 @@ def runs(tmp_path_factory):
 
 def test_a_seed_that_goes_bad_stops_alone_and_is_named(runs):
     sound, bad, seed = runs
-    assert bad.summary["diverged"] == {str(seed): {"step": 4, "bad_steps": 2}}
+    assert bad.summary["diverged"] == {str(seed): {"epoch": 1}}
     assert set(bad.params) == {0, 1, 2, 3} - {seed}
     for other, params in bad.params.items():
         chex.assert_trees_all_equal(params, sound.params[other])
@@ -78,7 +78,7 @@ def test_a_seed_that_goes_bad_stops_alone_and_is_named(runs):
     assert all(row | {"epoch": 0} == before for row in after)
     values = np.delete(sound.summary["metrics"]["test/mse"]["values"], seed)
     assert bad.summary["metrics"]["test/mse"]["mean"] == np.mean(values)
-    assert kinds.read(bad.path).summary["epochs"] == 3
+    assert reading.read(bad.path).summary["epochs"] == 3
     assert (bad.path / "figures" / "loss.png").exists()
 
 
@@ -86,7 +86,7 @@ def test_what_is_said_of_the_test_is_said_by_the_seeds_that_did_not_diverge(
     runs, tmp_path, monkeypatch, no_pictures
 ):
     _, bad, _ = runs
-    path, _ = unfinished(bad, tmp_path / "run")
+    path = unfinished(bad, tmp_path / "run")
     examples, asked = Signals.examples, []
 
     def listen(task, model, params):
@@ -107,7 +107,7 @@ def test_a_seed_whose_metrics_are_not_finite_stops_alone(runs, tmp_path, no_pict
     _sound, bad, seed = runs
     limit = bad.config.model["limit"]
     run = flax_attn.train(poisoned(limit, in_training=False), workdir=tmp_path / "run")
-    assert run.summary["diverged"] == {str(seed): {"step": 4, "bad_steps": 0}}
+    assert run.summary["diverged"] == {str(seed): {"epoch": 1}}
     assert set(run.params) == {0, 1, 2, 3} - {seed}
     assert "NaN" not in (run.path / "metrics.jsonl").read_text()
 
@@ -119,7 +119,7 @@ def test_nothing_that_is_saved_is_not_finite(runs):
 
 
 def test_when_all_seeds_go_bad_the_run_ends_in_one_line(tmp_path):
-    with pytest.raises(UsageError, match=r"2 steps in a row were not in epoch 1; .*--debug_nans"):
+    with pytest.raises(UsageError, match=r"seed 0, 1, 2, 3 became infinite .*--debug_nans"):
         flax_attn.train(poisoned(-99.0), workdir=tmp_path / "run")
     assert not (tmp_path / "run" / "summary.json").exists()
 
@@ -146,14 +146,17 @@ def test_a_stop_saves_and_the_same_call_goes_on(runs, tmp_path, no_pictures):
         experiment.run(
             experiment.Config.of(poisoned(99.0)), tmp_path / "run", on_epoch=end, stop=stop
         )
-    assert (tmp_path / "run" / "checkpoints" / "1").exists()
+    assert (tmp_path / "run" / "checkpoints" / "1.npz").exists()
     run = flax_attn.train(poisoned(99.0), workdir=tmp_path / "run")
     assert run.rows == sound.rows
     chex.assert_trees_all_equal(run.params, sound.params)
 
 
-def test_a_stop_waits_for_the_steps_of_one_segment_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(epoch, "steps_a_segment", lambda jaxpr: 1)
+def test_a_stop_waits_for_the_steps_of_one_chunk_alone(runs, tmp_path, monkeypatch, no_pictures):
+    """The same call goes on to the last bit."""
+    sound, _, _ = runs
+    monkeypatch.setattr(running, "CHUNK", 1)
+    monkeypatch.setattr(running, "PROGRESS", 0)
     stop, config = Stop(), experiment.Config.of(poisoned(99.0))
 
     def end(steps):
@@ -161,76 +164,38 @@ def test_a_stop_waits_for_the_steps_of_one_segment_alone(tmp_path, monkeypatch):
 
     with pytest.raises(Stopped, match="stopped by SIGTERM; 1 of 4 steps of epoch 1 are saved"):
         experiment.run(config, tmp_path / "run", on_steps=end, stop=stop)
+    run = flax_attn.train(poisoned(99.0), workdir=tmp_path / "run")
+    assert run.rows == sound.rows
+    chex.assert_trees_all_equal(run.params, sound.params)
 
 
 def unfinished(run, path):
-    """A copy of a run that was killed before its results were written, and its last checkpoint."""
+    """A copy of a run that was killed before its results were written."""
     shutil.copytree(run.path, path)
     (path / "summary.json").unlink()
-    return path, path / "checkpoints" / "3"
+    return path
 
 
 def test_an_epoch_whose_checkpoint_is_damaged_is_trained_again(runs, tmp_path, no_pictures):
     sound, _, _ = runs
-    path, newest = unfinished(sound, tmp_path / "run")
-    (newest / "metadata.json").write_text("{}")
+    path = unfinished(sound, tmp_path / "run")
+    (path / "checkpoints" / "3.npz").write_bytes(b"PK")
     lines = []
     experiment.run(experiment.Config.of(poisoned(99.0)), path, say=lines.append)
-    assert any("is damaged (metadata.json has changed); using 2" in line for line in lines)
+    assert [line for line in lines if "is damaged" in line or "resuming after epoch 2" in line][1:]
     again = flax_attn.load(path)
     assert again.rows == sound.rows
     chex.assert_trees_all_equal(again.params, sound.params)
 
 
 def test_the_seconds_of_all_tries_add_up(runs, tmp_path, no_pictures):
-    path, newest = unfinished(runs[0], tmp_path / "run")
-    metadata = json.loads((newest / "metadata.json").read_text()) | {"train_seconds": 1e6}
-    (newest / "metadata.json").write_text(json.dumps(metadata))
-    sums.write(newest, sums.read(newest))
+    path = unfinished(runs[0], tmp_path / "run")
+    (path / "metrics.jsonl").write_text("")  # which the checkpoint has, too
+    note, arrays = checkpoints.read(path / "checkpoints" / "3.npz")
+    note.seconds = 1e6
+    content = np.frombuffer(msgspec.json.encode(note), np.uint8)
+    np.savez(path / "checkpoints" / "3.npz", **arrays, note=content)
+    assert flax_attn.load(path).rows == runs[0].rows
     longer = poisoned(99.0)
     longer.num_epochs = 4
     assert flax_attn.train(longer, workdir=path).summary["train_seconds"] >= 1e6
-
-
-def change_a_metric(file):
-    """Changes a number in a log of metrics."""
-    lines = file.read_text().splitlines()
-    lines[1] = json.dumps(json.loads(lines[1]) | {"test/mse": 0.0})
-    file.write_text("\n".join(lines) + "\n")
-
-
-def test_damaged_metrics_are_mended_from_the_checkpoint(runs, tmp_path, no_pictures):
-    sound, _, _ = runs
-    right = (sound.path / "metrics.jsonl").read_bytes()
-    for damaged in ("metrics.jsonl", "checkpoints/3/metrics.jsonl"):
-        path, _ = unfinished(sound, tmp_path / damaged.replace("/", "-"))
-        change_a_metric(path / damaged)
-        assert flax_attn.train(poisoned(99.0), workdir=path).rows == sound.rows
-        assert (path / "metrics.jsonl").read_bytes() == right
-        assert (path / "checkpoints" / "3" / "metrics.jsonl").read_bytes() == right
-    (path / "summary.json").unlink()
-    for number in "23":
-        (path / "checkpoints" / number / "metrics.jsonl").write_text("")
-    with pytest.raises(UsageError, match=r"3 is damaged .* remove .*checkpoints to train"):
-        flax_attn.train(poisoned(99.0), workdir=path)
-
-
-def test_a_run_that_is_not_finished_is_loaded_with_the_rows_of_its_checkpoint(runs, tmp_path):
-    sound, _, _ = runs
-    path, _ = unfinished(sound, tmp_path / "run")
-    sums.write(path, ["config.json"])
-    change_a_metric(path / "metrics.jsonl")
-    assert flax_attn.load(path).rows == sound.rows
-
-
-def test_metrics_that_are_damaged_while_the_run_trains_are_mended(runs, tmp_path, no_pictures):
-    sound, _, _ = runs
-
-    def damage(rows):
-        if rows[0]["epoch"] == 2:
-            change_a_metric(tmp_path / "run" / "metrics.jsonl")
-
-    run = flax_attn.train(poisoned(99.0), workdir=tmp_path / "run", on_epoch=damage)
-    assert run.rows == sound.rows
-    right = (sound.path / "metrics.jsonl").read_bytes()
-    assert (run.path / "metrics.jsonl").read_bytes() == right

@@ -1,5 +1,4 @@
 import dataclasses
-import inspect
 import io
 import json
 import math
@@ -13,8 +12,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from configs import dates_bahdanau, names, shapes_attention, shapes_cnn, shapes_lstm
-from flax_attn import experiment, kinds, platforms
+from configs import dates_bahdanau, shapes_attention, shapes_cnn, shapes_lstm
+from flax_attn import experiment, platforms
 from flax_attn.commands import progress
 from flax_attn.commands.training import train
 from flax_attn.data import shapes
@@ -29,19 +28,15 @@ from flax_attn.experiment.programs import (
     make_plan,
     make_programs,
 )
-from flax_attn.experiment.running import check_enough, check_memory
-from flax_attn.kinds import signals
-from flax_attn.kinds.task import Task
+from flax_attn.experiment.running import check_enough
 from flax_attn.models import GPT
-from flax_attn.models.cpu import convolution, instruction_set
+from flax_attn.models.cpu import instruction_set
 from flax_attn.page.data import run_data
-from flax_attn.runs import checkpoints
-from flax_attn.runs.checkpoints import Progress
-from flax_attn.runs.directory import RunDirectory
-from flax_attn.stopping import Stop
+from flax_attn.runs import checkpoints, reading
+from flax_attn.tasks import signals
+from flax_attn.tasks.task import Task
 from flax_attn.training import epoch, mesh
 from tests import tiny
-from tests.written_runs import vouch
 
 
 def small(module, **changes):
@@ -65,7 +60,7 @@ def start(config):
 def load(config) -> Task:
     """The task of a config, with its data."""
     config = config if isinstance(config, Config) else Config.of(config)
-    return config.kind.load(config.data, config.recipe, None)
+    return config.task.load(config.data, config.recipe, None)
 
 
 def first_seed(params):
@@ -220,16 +215,6 @@ def test_steps_of_an_epoch_go_once_through_the_examples():
     assert count_steps(Config.of(config), load(config)) == 2  # of 64, the second filled up
 
 
-def test_many_seeds_take_their_memory_each():
-    config = small(shapes_cnn, num_epochs=1, **{"model.features": 2_000})
-    task = load(config)
-    model = build_model(Config.of(config), task.kept.sizes)
-    check_memory(Config.of(config), model, task.sample())
-    config.num_seeds = 10_000
-    with pytest.raises(UsageError, match=r"whose training fits into .*, or num_seeds"):
-        check_memory(Config.of(config), model, task.sample())
-
-
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_texts_come_in_their_order_unless_they_are_shuffled(shuffle):
     changes = {"data.shuffle": shuffle, "data.num_buckets": 1}
@@ -256,7 +241,6 @@ def test_the_run_directory(finished):
         "config.json",
         "metrics.jsonl",
         "summary.json",
-        "sums.json",
         "examples.npz",
         "checkpoints",
         "figures",
@@ -324,73 +308,11 @@ def test_a_finished_run_is_reported_and_left_alone(finished):
     assert "test/mse" in output.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"batch_size": 0}, "'batch_size' to be a number above 0, got 0"),
-        ({"batch_size": 500}, "at most the 320 training examples, got 500"),
-        ({"learning_rate": -1.0}, "'learning_rate'.*got -1.0"),
-        ({"num_epochs": 0}, "'num_epochs'"),
-        ({"seed": -1}, "'seed' to be a number 0 or above"),
-        ({"task": "regression"}, "no config key 'task'.*got 'regression'; remove it"),
-        ({"data.task": "by_size"}, "'by_size'"),
-        ({"data.valid_fraction": 1.5}, r"\[0, 1\), got 1.5"),
-        ({"data.valid_fraction": 0.0}, "keep_best"),
-        ({"evaluate": ("valid",)}, "among them test"),
-        ({"model.name": "cnn_atention"}, "did you mean 'cnn_attention'"),
-        ({"model.kernel_size": 4}, "odd kernel_size"),
-        ({"model.features": 0}, "'model.features'"),
-        ({"data.subset": 40, "data.fresh": True}, "no subset"),
-        ({"seed": 2**32 - 1, "num_seeds": 2}, r"below 2\*\*32, got seed=4294967295"),
-        ({"data.seed": 2**32}, "at most 4,294,967,295.*data.seed"),
-        ({"data.name": "shape"}, "unknown data.name 'shape'; did you mean 'shapes'"),
-        ({"optimizer.b2": 1.0}, r"'optimizer.b2' to be a number in \[0, 1\), got 1.0"),
-        ({"optimizer.eps": 0.0}, "'optimizer.eps' to be a number above 0"),
-        ({"optimizer.weight_decay": -0.1}, "'optimizer.weight_decay' to be a number 0 or above"),
-        ({"model.scale": float("nan")}, "finite number for config key 'model.scale', got nan"),
-    ],
-)
-def test_bad_configs_are_told_before_anything_is_made(tmp_path, change, said):
-    with pytest.raises(UsageError, match=said) as caught:
-        experiment.run(experiment.Config.of(small(shapes_attention, **change)), tmp_path / "run")
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "run").exists()
-
-
-def test_devices_are_no_field_of_a_model_in_a_config():
-    config = names.get_config("quick")
-    config.model.across = "sequence"
-    with pytest.raises(UsageError, match="unknown field of model 'gpt' 'across'"):
-        build_model(Config.of(config), {"vocabulary_size": 9, "max_length": 8})
-
-
-def test_the_largest_seed_is_one_that_a_run_may_have():
-    largest = 2**32 - 1
-    assert Config.of(small(shapes_attention, seed=largest)).seeds == range(largest, 2**32)
-
-
 def test_a_batch_of_all_training_examples_is_large_enough():
     config = Config.of(small(shapes_attention, batch_size=320))
     task = load(config)
     assert len(task.rows.train["inputs"]) == 320
     check_enough(config, task)
-
-
-def test_a_config_that_lacks_a_key_or_has_another_type_is_told(tmp_path):
-    config = small(shapes_lstm)
-    del config["batch_size"]
-    with pytest.raises(UsageError, match="expected int for config key 'batch_size', got None"):
-        experiment.run(experiment.Config.of(config), tmp_path / "run")
-    config = small(shapes_lstm, **{"model.features": None})
-    with pytest.raises(UsageError, match=r"expected a value for config key 'model.features', got"):
-        Config.of(config)
-
-
-def test_a_loss_that_is_not_finite_is_told_and_never_written(tmp_path):
-    with pytest.raises(UsageError, match=r"expected a finite loss, but .* in epoch 1 of seed 0"):
-        experiment.run(experiment.Config.of(small(shapes_lstm, learning_rate=1e25)), tmp_path)
-    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
-    assert not (tmp_path / "checkpoints" / "1").exists()
 
 
 def test_nor_is_one_before_training(tmp_path, monkeypatch):
@@ -443,77 +365,12 @@ def contents(folder):
         }
 
 
-def remove(name):
-    return lambda folder: (folder / name).unlink()
-
-
-def overwrite(name, content):
-    return lambda folder: (folder / name).write_bytes(content)
-
-
-def flip_bits(name, place):
-    def damage(folder):
-        content = bytearray((folder / name).read_bytes())
-        # in the directory at the end of the archive
-        start = content.index(b"PK\x01\x02") + place + 2
-        content[start] ^= 0xFF
-        (folder / name).write_bytes(content)
-
-    return damage
-
-
 @pytest.fixture(scope="module")
 def short(tmp_path_factory):
     """A finished run, and its config."""
     config, workdir = small(shapes_lstm), tmp_path_factory.mktemp("runs") / "short"
     experiment.run(experiment.Config.of(config), workdir)
     return config, workdir
-
-
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (overwrite("summary.json", b"{"), "is damaged"),
-        (overwrite("summary.json", b'{"epochs": 2}'), "is damaged"),
-        (overwrite("metrics.jsonl", b'{"epoch": 0}\n'), "is damaged"),
-        (overwrite("metrics.jsonl", b""), "is damaged"),
-        (overwrite("metrics.jsonl", b"\xff\xfe\n"), "is damaged"),
-        (overwrite("examples.npz", b"PK"), "is damaged"),
-        (flip_bits("examples.npz", 8), "is damaged"),  # the compression method of the first array
-        (remove("summary.json"), "not finished"),
-        (remove("metrics.jsonl"), "has lost its metrics.jsonl"),
-        (remove("examples.npz"), "has lost its examples.npz"),
-    ],
-)
-def test_damage_to_a_finished_run_is_told(short, tmp_path, damage, said):
-    """Where the list of sums tells it, and where that has been written anew."""
-    for name in ("listed", "vouched"):
-        shutil.copytree(short[1], tmp_path / name)
-        damage(tmp_path / name)
-    vouch(tmp_path / "vouched")
-    with pytest.raises(UsageError, match=said):
-        kinds.read(tmp_path / "vouched")
-    with pytest.raises(UsageError, match=r"since training wrote it|is damaged|not finished|lost"):
-        kinds.read(tmp_path / "listed")
-
-
-def test_a_run_that_has_lost_its_list_of_sums_is_not_loaded(short, tmp_path):
-    shutil.copytree(short[1], tmp_path / "run")
-    (tmp_path / "run" / "sums.json").unlink()
-    with pytest.raises(UsageError, match=r"has lost its sums\.json"):
-        experiment.load(tmp_path / "run")
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_the_same_command_mends_a_damaged_run(short, tmp_path):
-    config, original = short
-    workdir = tmp_path / "run"
-    shutil.copytree(original, workdir)
-    lines = (workdir / "metrics.jsonl").read_text().splitlines()
-    (workdir / "metrics.jsonl").write_text("\n".join([lines[0], '{"torn', lines[2]]))
-    (workdir / "examples.npz").unlink()
-    experiment.run(experiment.Config.of(config), workdir)
-    chex.assert_trees_all_equal(contents(workdir), contents(original))
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -535,90 +392,19 @@ def test_more_epochs_go_on_from_the_last(short, tmp_path):
     chex.assert_trees_all_equal(contents(tmp_path / "grown"), contents(tmp_path / "straight"))
 
 
-INSTRUCTION_SETS = [
-    ("avx512", "avx2", "by_batched_tiles"),
-    pytest.param("avx2", "avx512", "by_tiles", marks=pytest.mark.full),
-]
-
-
-@pytest.mark.usefixtures("no_pictures")
-@pytest.mark.parametrize(("begun", "other", "form"), INSTRUCTION_SETS)
-def test_a_run_goes_on_with_the_recorded_instruction_set(begun, other, form, tmp_path, monkeypatch):
-    narrow = {"model.features": 16, "model.num_layers": 3}
-    traced = set()
-    for name in ("by_tiles", "by_batched_tiles"):
-        compute = getattr(convolution, name)
-        spy = lambda *arguments, name=name, compute=compute: traced.add(name) or compute(*arguments)
-        monkeypatch.setattr(convolution, name, spy)
-
-    def run(machine, num_epochs):
-        traced.clear()
-        monkeypatch.setattr(instruction_set, "of_machine", lambda: machine)
-        experiment.run(
-            experiment.Config.of(small(shapes_cnn, num_epochs=num_epochs, **narrow)),
-            tmp_path / begun,
-        )
-        return kinds.read(tmp_path / begun).config["derived"]["instruction_set"]
-
-    for machine, num_epochs in ((begun, 1), (other, 2)):
-        assert run(machine, num_epochs) == begun
-        assert traced == {form}
-
-
 @pytest.mark.usefixtures("no_pictures")
 def test_a_run_goes_on_with_the_recorded_precision(tmp_path, monkeypatch):
-    taken, fill = [], running.fill
-    spy = lambda *arguments: taken.append(platforms.matmul_precision()) or fill(*arguments)
-    monkeypatch.setattr(running, "fill", spy)
+    taken, original = [], running.train
+    spy = lambda *arguments: taken.append(platforms.matmul_precision()) or original(*arguments)
+    monkeypatch.setattr(running, "train", spy)
     for precision, num_epochs in (("highest", 1), ("default", 2)):
         with jax.default_matmul_precision(precision):
             experiment.run(
                 experiment.Config.of(small(shapes_lstm, num_epochs=num_epochs)), tmp_path / "run"
             )
     assert taken == ["highest", "highest"]
-    run = run_data(kinds.read(tmp_path / "run"))
+    run = run_data(reading.read(tmp_path / "run"))
     assert run["trained_on"] == "cpu"
-
-
-@pytest.mark.usefixtures("no_pictures")
-@pytest.mark.parametrize(
-    ("key", "said"),
-    [
-        ("instruction_set", "avx512, avx2, other, got 'sse' under 'derived'"),
-        ("matmul_precision", "'highest', got 'sse' under 'derived'"),
-    ],
-)
-def test_what_a_run_began_with_and_is_not_here_is_told(key, said, short, tmp_path):
-    config, workdir = small(shapes_lstm, num_epochs=3), tmp_path / "run"
-    shutil.copytree(short[1], workdir)
-    stored = json.loads((workdir / "config.json").read_text())
-    stored["derived"][key] = "sse"
-    (workdir / "config.json").write_text(json.dumps(stored))
-    vouch(workdir)
-    with pytest.raises(UsageError, match=said):
-        experiment.run(experiment.Config.of(config), workdir)
-
-
-def test_a_run_that_cannot_go_on_keeps_its_results(short, tmp_path):
-    _, original = short
-    workdir = tmp_path / "run"
-    shutil.copytree(original, workdir)
-    for number in (1, 2):
-        (workdir / "checkpoints" / str(number) / "metadata.json").write_text("{}")
-    with pytest.raises(UsageError, match="none before it is whole"):
-        experiment.run(experiment.Config.of(small(shapes_lstm, num_epochs=3)), workdir)
-    chex.assert_trees_all_equal(contents(workdir), contents(original))
-    assert kinds.read(workdir).config["num_epochs"] == 2
-
-
-def test_reading_a_run_leaves_it_alone(short, tmp_path):
-    """Another process may be in the midst of writing a checkpoint."""
-    workdir = tmp_path / "run"
-    shutil.copytree(short[1], workdir)
-    (workdir / "checkpoints" / "3.orbax-checkpoint-tmp").mkdir()
-    before = sorted(workdir.rglob("*"))
-    experiment.load(workdir, print)
-    assert sorted(workdir.rglob("*")) == before
 
 
 def test_a_prediction_does_not_depend_on_the_other_signals(short):
@@ -687,45 +473,8 @@ def test_listeners_hear_of_steps_and_models(tmp_path):
     assert not jax.tree.all(jax.tree.map(np.array_equal, end, first))
 
 
-def test_a_figure_that_is_gone_or_damaged_is_drawn_again(short, tmp_path):
-    config, original = short
-    shutil.copytree(original, tmp_path / "run")
-    figures = tmp_path / "run" / "figures"
-    (figures / "loss.png").unlink()
-    (figures / "predictions.png").write_text("no picture")
-    experiment.run(experiment.Config.of(config), tmp_path / "run")
-    assert (figures / "predictions.png").read_bytes().startswith(b"\x89PNG")
-    assert {path.name for path in figures.iterdir()} == {
-        "data_sample.png",
-        "loss.png",
-        "predictions.png",
-    }
-
-
-def prepare(config, programs, data, directory):
-    """The loop of a run, and where it stands before training."""
-    made = running.Loop(config, programs, data, directory, Stop())
-    at = made.begin(print)
-    made.log.begin(at.rows)
-    return made, at
-
-
 def stop(*args, **kwargs):
     raise KeyboardInterrupt
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_a_run_stopped_before_it_trains_goes_on(short, tmp_path, monkeypatch):
-    config, original = short
-    workdir = tmp_path / "run"
-    monkeypatch.setattr(running.Loop, "begin", stop)
-    with pytest.raises(KeyboardInterrupt):
-        experiment.run(experiment.Config.of(config), workdir)
-    monkeypatch.undo()
-    with pytest.raises(UsageError, match="not begun to train"):
-        experiment.load(workdir, print)
-    experiment.run(experiment.Config.of(config), workdir)
-    chex.assert_trees_all_equal(contents(workdir), contents(original))
 
 
 def test_a_grown_run_is_not_finished_until_it_is(short, tmp_path, monkeypatch):
@@ -736,37 +485,7 @@ def test_a_grown_run_is_not_finished_until_it_is(short, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         experiment.run(experiment.Config.of(small(shapes_lstm, num_epochs=4)), workdir)
     with pytest.raises(UsageError, match="not finished"):
-        kinds.read(workdir)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"num_seeds": 3}, r"of the config beside it: expected .* uint32\[3\], got uint32\[1\]"),
-        ({"model.features": 7}, "of the config beside it"),
-        ({"batch_size": "many"}, "expected int for config key 'batch_size', got 'many'"),
-        ({"derived.std": "wide"}, r"derived\.std is missing"),
-        ({"derived.std": 0.0}, "what the data decided under 'derived'"),
-        ({"optimizer": {}}, "'optimizer.b1', got None"),
-        (
-            {"data.num_trian": 3},
-            "'data.num_trian' for data.name=shapes; did you mean 'data.num_train'?",
-        ),
-    ],
-)
-def test_a_config_edited_by_hand_is_told_when_it_is_read_back(short, tmp_path, change, said):
-    workdir = tmp_path / "run"
-    shutil.copytree(short[1], workdir)
-    config = json.loads((workdir / "config.json").read_text())
-    for key, value in change.items():
-        part, _, name = key.rpartition(".")
-        (config[part] if part else config)[name] = value
-    (workdir / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UsageError, match=r"config\.json has changed since training wrote it"):
-        experiment.load(workdir, print)
-    vouch(workdir)
-    with pytest.raises(UsageError, match=said):
-        experiment.load(workdir, print)
+        reading.read(workdir)
 
 
 def test_data_are_what_the_config_says():
@@ -812,102 +531,106 @@ def test_evaluation_counts_every_example_once():
     np.testing.assert_allclose(scores["test"]["mse"][0], expected, rtol=1e-5)
 
 
-def trained_against_validation(config, path):
-    """The states and the rows of a training with the validation targets turned over: what improves
-    the test makes validation worse.
-    """
-    model, data, programs, _ = start(config)
-    valid = data.rows.splits["valid"]
-    turned = data.rows.splits | {"valid": valid | {"targets": -5 * valid["targets"]}}
-    data = dataclasses.replace(data, rows=data.rows._replace(splits=turned))
-    config = Config.of(config)
-    directory = RunDirectory.open(path, config.values)
-    directory.begin(config.values)
-    made, at = prepare(config, programs, data, directory)
-    states = made.train(at, model, running.Listeners()).states
-    lines = (path / "metrics.jsonl").read_text().splitlines()
-    return states, [json.loads(line) for line in lines][1:]
+@pytest.mark.usefixtures("no_pictures")
+def test_a_run_that_cannot_go_on_keeps_its_results(short, tmp_path):
+    workdir = shutil.copytree(short[1], tmp_path / "run")
+    for path in (workdir / "checkpoints").iterdir():
+        path.write_bytes(b"PK")
+    with pytest.raises(UsageError, match="none before it is valid; remove"):
+        experiment.run(experiment.Config.of(small(shapes_lstm, num_epochs=3)), workdir)
+    chex.assert_trees_all_equal(contents(workdir), contents(short[1]))
+    assert reading.read(workdir).config["num_epochs"] == 2
 
 
-def test_best_is_chosen_on_validation_alone(tmp_path):
-    """The first epoch is kept."""
-    states, rows = trained_against_validation(small(shapes_lstm, num_epochs=3), tmp_path)
-    assert min(rows, key=lambda row: row["test/mse"])["epoch"] == 3
-    assert min(rows, key=lambda row: row["valid/mse"])["epoch"] == int(states.best_epoch[0]) == 1
+def test_a_figure_that_is_gone_is_drawn_again(short, tmp_path):
+    config, original = short
+    workdir = shutil.copytree(original, tmp_path / "run")
+    (workdir / "figures" / "loss.png").unlink()
+    experiment.run(experiment.Config.of(config), workdir)
+    assert {path.name for path in (workdir / "figures").iterdir()} == {
+        "data_sample.png",
+        "loss.png",
+        "predictions.png",
+    }
 
 
-def test_the_rate_falls_on_validation_also_where_the_last_epoch_is_kept(tmp_path):
-    changes = {"keep_best": False, "optimizer.plateau_patience": 1, "num_epochs": 3}
-    states, _ = trained_against_validation(small(shapes_lstm, **changes), tmp_path)
-    np.testing.assert_allclose(states.rate_scale, [0.1])
+def test_a_loss_that_is_not_finite_ends_the_run_and_is_never_written(tmp_path):
+    with pytest.raises(UsageError, match="seed 0 became infinite or NaN in epoch 1, and no seed"):
+        experiment.run(experiment.Config.of(small(shapes_lstm, learning_rate=1e25)), tmp_path)
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_another_cpu_is_said_when_a_run_goes_on(monkeypatch):
+    lines = []
+    monkeypatch.setattr(instruction_set, "current", lambda: "avx2")
+    for before in (None, {}, {"instruction_set": "avx2"}, {"instruction_set": "avx512"}):
+        with running.as_begun(before, lines.append):
+            pass
+    assert len(lines) == 1
+    assert instruction_set.of_flags("flags\t: fpu avx2 avx512f avx512vl\nflags\t: fpu") == "avx512"
+    assert [instruction_set.of_flags(flags) for flags in ("flags : avx2", "")] == ["avx2", "other"]
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_figures_examples_and_predictions_are_of_the_kept_parameters_in_true_units(tmp_path):
-    """Kept parameters of zero: the outputs are 0 in normalised units, so the predictions are the
-    mean.
-    """
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_the_size_of_a_chunk_changes_no_bit(short, tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(running, "CHUNK", chunk)
+    experiment.run(experiment.Config.of(short[0]), tmp_path / "run")
+    chex.assert_trees_all_equal(contents(tmp_path / "run"), contents(short[1]))
+
+
+def train_against_validation(path, monkeypatch, **changes):
+    """Trains where the validation targets are inverted: what improves the test makes it worse."""
+    original = running.load_task
+
+    def load_inverted(config, manual_dir):
+        task = original(config, manual_dir)
+        valid = task.rows.splits["valid"]
+        inverted = task.rows.splits | {"valid": valid | {"targets": -5 * valid["targets"]}}
+        return dataclasses.replace(task, rows=task.rows._replace(splits=inverted))
+
+    monkeypatch.setattr(running, "load_task", load_inverted)
+    experiment.run(Config.of(small(shapes_lstm, num_epochs=3, **changes)), path)
+    _, arrays = checkpoints.read(path / "checkpoints" / "3.npz")
+    return arrays, reading.read(path).rows[1:]
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_best_is_chosen_on_validation_alone(tmp_path, monkeypatch):
+    """The first epoch is kept."""
+    arrays, rows = train_against_validation(tmp_path, monkeypatch)
+    assert min(rows, key=lambda row: row["test/mse"])["epoch"] == 3
+    assert min(rows, key=lambda row: row["valid/mse"])["epoch"] == 1
+    assert arrays["states.best_epoch"].tolist() == [1]
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_the_rate_falls_on_validation_also_where_the_last_epoch_is_kept(tmp_path, monkeypatch):
+    changes = {"keep_best": False, "optimizer.plateau_patience": 1}
+    arrays, _ = train_against_validation(tmp_path, monkeypatch, **changes)
+    np.testing.assert_allclose(arrays["states.rate_scale"], [0.1])
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_results_examples_and_predictions_are_of_the_kept_parameters_in_true_units(
+    tmp_path, monkeypatch
+):
+    """Kept parameters of zero predict 0 in normalized units, which is the mean."""
+    original = running.end_epoch
+
+    def keep_zeros(*arguments):
+        states, rows = original(*arguments)
+        return states.replace(best_params=jax.tree.map(jnp.zeros_like, states.params)), rows
+
+    monkeypatch.setattr(running, "end_epoch", keep_zeros)
     config = small(shapes_lstm, num_epochs=1)
-    model, data, programs, states = start(config)
-    states = states.replace(best_params=jax.tree.map(np.zeros_like, states.params))
-    config = Config.of(config)
-    directory = RunDirectory.open(tmp_path, config.values)
-    directory.begin(config.values)
-    rows = [{"epoch": epoch, "seed": 0, "step": 4 * epoch, "test/mse": 1.0} for epoch in (0, 1)]
-    normalization = data.normalization
-    made, at = prepare(config, programs, data, directory)
-    made.log.begin(rows)
-    directory.go_on(config.values | {"derived": data.kept.derived | {"sizes": {}}}, [])
-    at = at._replace(progress=Progress(1), states=states, rows=rows)
-    made.save(at)
-    summary = running.finish(config, model, made, data, directory, at)
-    expected = np.mean(np.asarray(normalization.apply(data.test.targets)) ** 2)
+    summary, task = experiment.run(Config.of(config), tmp_path), load(config)
+    normalization = task.normalization
+    expected = np.mean(np.asarray(normalization.apply(task.test.targets)) ** 2)
     np.testing.assert_allclose(summary["metrics"]["test/mse"]["mean"], expected, rtol=1e-5)
     assert abs(summary["metrics"]["last/test/mse"]["mean"] - expected) > 1e-4
-    np.testing.assert_allclose(
-        kinds.read(tmp_path).examples["predictions"], normalization.mean, rtol=1e-5
-    )
+    predictions = reading.read(tmp_path).examples["predictions"]
+    np.testing.assert_allclose(predictions, normalization.mean, rtol=1e-5)
     outputs, _ = predict(tmp_path, np.zeros((2, 100, 1), np.float32))
     np.testing.assert_allclose(outputs, normalization.mean, rtol=1e-5)
-
-
-def described_mesh(monkeypatch, devices, *sizes, num_seeds=4, batch_size=32):
-    monkeypatch.setattr(running.jax, "device_count", lambda: devices)
-    mesh = SimpleNamespace(axis_sizes=sizes, size=math.prod(sizes))
-    config = SimpleNamespace(num_seeds=num_seeds, batch_size=batch_size)
-    return inspect.unwrap(running.describe_mesh)(mesh, config)
-
-
-def test_the_line_on_the_mesh_says_what_a_device_has(monkeypatch):
-    said = described_mesh(monkeypatch, 8, 2, 4)
-    assert said == "mesh: 2 x 4 (seed x data); 2 of 4 seed(s) and 8 of 32 rows a device"
-    said = described_mesh(monkeypatch, 10, 1, 4, 2)
-    assert said == (
-        "mesh: 1 x 4 x 2 (seed x data x sequence); 4 of 4 seed(s) and 8 of 32 rows a device, and "
-        "1/2 of each sequence; 2 device(s) idle, which do not divide the work"
-    )
-
-
-def test_where_training_stands_is_said_in_words():
-    assert running.describe(Progress(3)) == "epoch 3"
-    assert running.describe(Progress(3, 7)) == "epoch 3 and 7 steps of epoch 4"
-
-
-def test_the_line_on_the_device_says_how_many_there_are(monkeypatch):
-    own = SimpleNamespace(platform="gpu", device_kind="H100")
-    monkeypatch.setattr(running.jax, "devices", lambda: [own])
-    monkeypatch.setattr(running.jax, "device_count", lambda: 3)
-    monkeypatch.setattr(running.platforms, "products", lambda: "bfloat16")
-    jax_version = f"(jax {running.jax.__version__})"
-    said = f"gpu, 3 device(s), H100 {jax_version}, float32 multiplied in bfloat16"
-    assert running.describe_device() == said
-    own.platform = "cpu"
-    monkeypatch.setattr(running.platforms, "products", lambda: "float32")
-    monkeypatch.setattr(running.os, "cpu_count", lambda: 6)
-    assert running.describe_device() == f"cpu, 6 cores {jax_version}"
-
-
-def test_sizes_that_make_a_model_large_are_those_of_model_data_and_seeds():
-    model = {"name": "a", "features": 8, "layers": 3, "dropout": 0.5, "none": 0}
-    config = SimpleNamespace(model=model, data=SimpleNamespace(num_ngrams=10), num_seeds=2)
-    assert sorted(inspect.unwrap(running.sizes_of)(config)) == [2, 3, 8, 10]

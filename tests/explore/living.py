@@ -19,8 +19,8 @@ from flax_attn.experiment.programs import build_model
 from flax_attn.explore.graph import body_graph
 from flax_attn.explore.live import programs_of, written
 from flax_attn.explore.primitives import bodies
-from flax_attn.kinds.language import LanguageModel
-from flax_attn.kinds.task import Kept
+from flax_attn.tasks.language import LanguageModel
+from flax_attn.tasks.task import Kept
 
 SCRIPT = Path(__file__).parent.parent / "page" / "check_live.mjs"
 DIGITS = list("0123456789")
@@ -48,15 +48,15 @@ def run_of(name, kept=None, **changes):
     """
     config = importlib.import_module(f"configs.{name}").get_config()
     config.model.update(changes)
-    if config.data.get("file") == "":
+    if name in ("signals_npz", "images_folder", "text_file"):
         config.data.file = "own"
     config = Config.of(config)
-    if kept is None and config.kind is LanguageModel:
+    if kept is None and config.task is LanguageModel:
         sizes = {"vocabulary_size": len(CHARACTERS), "max_length": config.data.max_length}
         kept = Kept({}, sizes, LETTERS)
     else:
-        kept = kept or KEPT[config.kind.name]
-    task = config.kind.restore(config.data, config.recipe, kept)
+        kept = kept or KEPT[config.task.name]
+    task = config.task.restore(config.data, config.recipe, kept)
     model = build_model(config, task.kept.sizes)
     one = jax.tree.map(lambda array: array[:1], task.sample())
     params = jax.jit(model.init)(jax.random.key(0), one)["params"]
@@ -96,7 +96,7 @@ def evaluated(graph, outputs, content, inputs):
 
 def settings_as_arrays(temperature=1.0, reach=None, causal=False, hidden=()):
     from flax_attn.explore.under_lens import Traced
-    from flax_attn.kinds.asking import Settings
+    from flax_attn.tasks.asking import Settings
 
     return Traced.of(Settings("as trained", temperature, reach, causal, tuple(hidden)))
 

@@ -13,14 +13,14 @@ from flax_attn.data.tokenizers import fit_tokenizer
 from flax_attn.errors import UsageError
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.under_lens import NORMALIZERS, Traced
-from flax_attn.kinds import ALL
-from flax_attn.kinds.asking import AS_TRAINED, Settings
-from flax_attn.kinds.replies import by_heads, numbers_of
-from flax_attn.kinds.step_scores import has_scores, of_translations
-from flax_attn.kinds.task import Kept, Task
 from flax_attn.models.translation import Seq2Seq
 from flax_attn.models.translation_transformer import TranslationTransformer
 from flax_attn.page.data import safe
+from flax_attn.tasks import ALL
+from flax_attn.tasks.asking import AS_TRAINED, Settings
+from flax_attn.tasks.replies import by_heads, numbers_of
+from flax_attn.tasks.step_scores import has_scores, of_translations
+from flax_attn.tasks.task import Kept, Task
 from tests import tiny
 from tests.explore.living import random_inputs, run_of
 from tests.models.variables import draw

@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 import pytest
+from flax_attn.tasks.texts import TextClasses
 
 from flax_attn import platforms
 from flax_attn.errors import UsageError
@@ -15,8 +16,7 @@ from flax_attn.explore.answers import Answers
 from flax_attn.explore.live import MOST_BYTES, computation, live
 from flax_attn.explore.primitives import PARAMETERS
 from flax_attn.explore.under_lens import Looking
-from flax_attn.kinds.asking import AS_TRAINED, NORMALIZERS, Settings
-from flax_attn.kinds.texts import TextClasses
+from flax_attn.tasks.asking import AS_TRAINED, NORMALIZERS, Settings
 from tests.explore import living
 
 pytestmark = living.needs_node

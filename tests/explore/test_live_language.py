@@ -6,8 +6,8 @@ import pytest
 from flax_attn.errors import UsageError
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.live import live
-from flax_attn.kinds.replies import numbers_of
 from flax_attn.page.data import safe
+from flax_attn.tasks.replies import numbers_of
 from tests.explore import living
 
 pytestmark = living.needs_node

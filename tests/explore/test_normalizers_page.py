@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flax_attn.explore.under_lens import NORMALIZERS, TOP
-from flax_attn.kinds.asking import AS_TRAINED
+from flax_attn.tasks.asking import AS_TRAINED
 from tests.explore import living
 
 pytestmark = living.needs_node

@@ -13,8 +13,8 @@ from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment.loading import Model
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.published import PublishedAnswers, page_data, pooled, trimmed
-from flax_attn.kinds.replies import numbers_of
 from flax_attn.published.tasks import Prepared
+from flax_attn.tasks.replies import numbers_of
 from tests.explore.living import run_of
 from tests.published import tiny
 

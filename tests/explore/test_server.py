@@ -4,7 +4,10 @@ import contextlib
 import errno
 import http.client
 import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -13,6 +16,7 @@ import pytest
 from flax_attn.errors import UsageError
 from flax_attn.explore import server as module
 from flax_attn.explore.server import LARGEST_BODY, TOKEN, free_port, open_explorer
+from tests.faults import ROOT
 
 
 def answer(request):
@@ -125,6 +129,34 @@ def test_one_request_does_not_hold_up_another(server):
     assert ask(server)[0] == 200
     assert time.monotonic() - start < 1.8
     slow.join()
+
+
+SLOW = """
+import time
+from flax_attn.explore.server import open_explorer
+
+def answer(request):
+    print("asked", flush=True)
+    time.sleep(1)
+    print("answered", flush=True)
+    return {}
+
+with open_explorer(0, str, [answer]) as server:
+    print(server.server_port, server.token, flush=True)
+    server.serve_forever()
+"""
+
+
+def test_ctrl_c_waits_for_the_answer_that_is_computed():
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen([sys.executable, "-c", SLOW], cwd=ROOT, **pipes) as process:
+        port, token = process.stdout.readline().split()
+        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)
+        with contextlib.closing(connection):
+            connection.request("POST", "/ask", b'{"run": 0}', {TOKEN: token})
+            assert process.stdout.readline() == "asked\n"
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=20)[0] == "answered\n"
 
 
 def test_200_connections_at_a_moment_are_answered():

@@ -6,16 +6,13 @@ from collections import Counter
 
 from flax_attn.__main__ import main
 from flax_attn.explore.showing import page_of
-from flax_attn.kinds import read
-from flax_attn.runs import reading, sums
+from flax_attn.runs import reading
+from flax_attn.runs.reading import read
 from tests.written_runs import write_run
-
-FILES = ["config.json", "metrics.jsonl", "summary.json", "examples.npz"]
 
 
 def test_a_report_with_models_reads_and_checks_a_run_once(tmp_path, monkeypatch, capsys):
     path = write_run(tmp_path / "run")  # its model cannot be made, which comes after all is read
-    sums.write(path, FILES)
     times = Counter()
 
     def counted(module, name):
@@ -27,13 +24,12 @@ def test_a_report_with_models_reads_and_checks_a_run_once(tmp_path, monkeypatch,
 
         monkeypatch.setattr(module, name, call)
 
-    counted(sums, "check")
-    counted(reading, "read_npz")
+    counted(reading, "read_arrays")
     assert main(["report", str(path), "-o", str(tmp_path / "report.html")]) == 0
     assert (
         "This model does not answer in a page, because " in (tmp_path / "report.html").read_text()
     )
-    assert times == {"check": 1, "read_npz": 1}
+    assert times == {"read_arrays": 1}
     assert "are in the page" not in capsys.readouterr().err
 
 

@@ -86,18 +86,6 @@ def test_a_longer_padding_changes_no_output_and_no_gradient(name):
     np.testing.assert_allclose(weights[0].reshape(-1, 8)[0].sum(), 1, atol=1e-6)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", TEXT_MODELS)
-def test_a_text_does_not_see_the_others(name):
-    model = TEXT_MODELS[name]
-    drawn = variables.draw(model, TEXTS)
-    together, _ = jax.jit(model.apply)(drawn, TEXTS)
-    alone, _ = jax.jit(model.apply)(
-        drawn, {"tokens": TEXTS["tokens"][1:2, :2], "lengths": TEXTS["lengths"][1:2]}
-    )
-    np.testing.assert_allclose(together[1:2], alone, atol=1e-6)
-
-
 @pytest.mark.parametrize("name", TEXT_MODELS)
 def test_dropout_is_on_in_training_alone(name):
     drawn = variables.draw(TEXT_MODELS[name], TEXTS)

@@ -20,8 +20,7 @@ MODELS = {
 }
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(2, 11, (3, 12)), jnp.int32)
 
-QUICK = ("learned", "all")  # together they have every part; the others are marked `full`
-SOME = [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in MODELS]
+SOME = ("learned", "all")  # together they have every part
 
 
 @pytest.mark.parametrize("name", SOME)

@@ -125,9 +125,7 @@ def evaluate(name):
 
 
 def without_relatives(names):
-    """Names. Near relatives of another name are marked `full`."""
-    mark = lambda name: pytest.mark.full if name in RELATIVES else ()
-    return [pytest.param(name, marks=mark(name)) for name in names]
+    return [name for name in names if name not in RELATIVES]
 
 
 @pytest.mark.parametrize("name", without_relatives(ALL))
@@ -158,15 +156,10 @@ SETTINGS = {
 
 
 def names_and_settings():
-    """All pairs. The quick tests take all models at a temperature, and a few in all settings."""
+    """All models at a temperature, and a few in all settings."""
     settings = lambda name: ("temperature", "all") if name in QUICK else ("temperature",)
-    mark = lambda name, setting: (
-        () if name not in RELATIVES and setting in settings(name) else pytest.mark.full
-    )
     return [
-        pytest.param(name, setting, marks=mark(name, setting))
-        for name in FIRST
-        for setting in SETTINGS
+        (name, setting) for name in FIRST if name not in RELATIVES for setting in settings(name)
     ]
 
 
@@ -189,7 +182,7 @@ def test_the_first_weights_are_those_computed_by_hand(name, setting):
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in ALL],
+    [name for name in ALL if name in QUICK],
 )
 def test_gradients_are_finite_where_the_lens_leaves_nothing(name):
     """A text of one word, a first token and a source of one word have no key but the first."""
@@ -243,10 +236,7 @@ def test_scores_inside_a_loop_over_steps_are_told(name):
         evaluate(name)()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["seq2seq, luong", pytest.param("translation_transformer", marks=pytest.mark.full)],
-)
+@pytest.mark.parametrize("name", ["seq2seq, luong"])
 def test_a_search_that_was_compiled_before_follows(name):
     model, _ = ALL[name]
     params = draw(model, PAIRS)["params"]
@@ -267,22 +257,3 @@ def test_a_search_that_was_compiled_before_follows(name):
     assert not any(weights[:, 0].any() for weights in within)
     assert any(weights.any() for weights in within)
     chex.assert_trees_all_equal(alignments(), before)
-
-
-@pytest.mark.full
-def test_a_gpt_with_its_cache_follows_as_all_at_once():
-    variables = draw(GENERATOR, TOKENS)
-
-    @jax.jit
-    def step(tokens, caches):
-        return GENERATOR.apply(variables, tokens, caches, method="decode")
-
-    caches = GENERATOR.apply(variables, 3, method="start")
-    step(TOKENS[:, :4], caches)
-    with Lens(temperature=0.4, mask=NOT_0):
-        whole, _ = jax.jit(GENERATOR.apply)(variables, TOKENS)
-        logits, caches = step(TOKENS[:, :4], caches)
-        np.testing.assert_allclose(logits, whole[:, :4], atol=1e-5)
-        for t in range(4, 9):
-            logits, caches = step(TOKENS[:, t : t + 1], caches)
-            np.testing.assert_allclose(logits[:, 0], whole[:, t], atol=1e-5)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from flax_attn.kinds import read
-from flax_attn.kinds.replies import EMPTY, array, classified
 from flax_attn.page.data import safe
+from flax_attn.runs.reading import read
+from flax_attn.tasks.replies import EMPTY, array, classified
 from tests.written_runs import shares, write_run
 
 KINDS = ("signals", "images", "texts", "series", "translation", "language", "numbers")

@@ -7,10 +7,10 @@ import json
 
 import numpy as np
 
-from flax_attn.kinds import read
-from flax_attn.kinds.replies import array
 from flax_attn.page.data import run_data, safe
 from flax_attn.page.report import filled, script_of
+from flax_attn.runs.reading import read
+from flax_attn.tasks.replies import array
 from tests.page.answering import Answering
 from tests.written_runs import write_run
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from flax_attn.kinds import read
 from flax_attn.page.report import report
+from flax_attn.runs.reading import read
 from tests.written_runs import write_run
 
 

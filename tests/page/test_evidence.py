@@ -9,9 +9,9 @@ from scipy.stats import kendalltau
 import flax_attn
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.showing import page_of
-from flax_attn.kinds import read
-from flax_attn.kinds.replies import numbers_of
 from flax_attn.page.data import weights_of
+from flax_attn.runs.reading import read
+from flax_attn.tasks.replies import numbers_of
 from tests import tiny
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ import pytest
 import flax_attn
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.under_lens import NORMALIZERS
-from flax_attn.kinds import read
-from flax_attn.kinds.replies import numbers_of
+from flax_attn.runs.reading import read
+from flax_attn.tasks.replies import numbers_of
 from tests import tiny
 from tests.page.exploring import Visit, axe_finds, command, serving, stop, visiting
 

@@ -9,10 +9,10 @@ import pytest
 
 from flax_attn.data import shapes
 from flax_attn.explore import under_lens
-from flax_attn.kinds import asking
 from flax_attn.page.joining import FOLDER, join
 from flax_attn.page.report import MAIN, PUBLISHED, STILL, script_of
 from flax_attn.page.weights import VIEW
+from flax_attn.tasks import asking
 from tests.explore import living
 
 MODULES = sorted(FOLDER.rglob("*.mjs"))

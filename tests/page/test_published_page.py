@@ -1,13 +1,14 @@
 """The explorer of a published model in Chromium: heads are chosen and cut, tokens followed."""
 
 import re
+import threading
 
 import pytest
 
 import flax_attn
 from flax_attn.explore.published import PublishedAnswers, page_data
 from flax_attn.page.report import page_of_published
-from tests.page.exploring import axe_finds, serving_page, settle, visiting
+from tests.page.exploring import Visit, axe_finds, serving_page, settle, visiting
 from tests.published import tiny
 
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
@@ -109,6 +110,26 @@ def cut_a_head(opened, answers):
     settle(opened.page)
     assert "cut" not in answers.last()["settings"]
     assert opened.sentence() == said
+
+
+def test_heads_are_cut_also_after_a_press_before_the_first_answer(tmp_path, browser):
+    run = flax_attn.load(tiny.write_gpt2(tmp_path))
+    answers, is_pressed = PublishedAnswers(run), threading.Event()
+
+    def late(request):
+        is_pressed.wait(20)
+        return answers(request)
+
+    with serving_page(lambda: page_of_published(page_data(run)), [late]) as url:
+        opened = Visit(browser, url)
+        button = opened.page.get_by_role("button", name="Cut each head of all blocks")
+        button.click()
+        is_pressed.set()
+        settle(opened.page)
+        button.click()
+        opened.page.get_by_role("status").get_by_text("Most changes without").wait_for()
+        assert opened.said == []
+        opened.context.close()
 
 
 def small_texts(row):

@@ -8,13 +8,12 @@ import zlib
 import numpy as np
 import pytest
 
-from flax_attn import kinds
 from flax_attn.__main__ import main
-from flax_attn.kinds import read
-from flax_attn.kinds.replies import pack
 from flax_attn.page import data
 from flax_attn.page.joining import FOLDER, digest
 from flax_attn.page.report import drawn_curve, report
+from flax_attn.runs.reading import read
+from flax_attn.tasks.replies import pack
 from tests.written_runs import KINDS, write_run
 
 

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from flax_attn.kinds import read
 from flax_attn.page.report import report
-from tests.written_runs import vouch, write_run
+from flax_attn.runs.reading import read
+from tests.written_runs import write_run
 
 pytestmark = pytest.mark.slow
 
@@ -95,12 +95,9 @@ def test_runs_differ_by_dash_and_shared_metrics_come_first(pages, visit):
 
 def test_numbers_that_are_none_leave_gaps_and_are_said(pages, visit, tmp_path):
     path = write_run(tmp_path / "broken", "plain", seeds=(0,), epochs=4)
-    lines = (path / "metrics.jsonl").read_text().splitlines()
-    lines[2] = lines[2].replace('"valid/mse": 0.25', '"valid/mse": NaN')
-    (path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    vouch(path)
-    page = tmp_path / "broken.html"
-    page.write_text(report([read(path)]), encoding="utf-8")
+    run, page = read(path), tmp_path / "broken.html"
+    run.rows[2]["valid/mse"] = float("nan")
+    page.write_text(report([run]), encoding="utf-8")
     opened = visit(page)
     chart, _ = chart_of(opened)
     drawn = chart.locator("path.colour-1").get_attribute("d")
@@ -140,7 +137,6 @@ def test_a_table_of_many_results_fits_a_laptop(tmp_path, visit):
     further = ("f1", "loss", "macro/f1", "precision", "recall")
     summary["metrics"] |= {f"test/{name}": measure for name in further}
     (path / "summary.json").write_text(json.dumps(summary))
-    vouch(path)
     page = tmp_path / "page.html"
     page.write_text(report([read(path)]), encoding="utf-8")
     opened = visit(page, viewport={"width": 1280, "height": 740})

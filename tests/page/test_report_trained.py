@@ -8,8 +8,8 @@ import pytest
 
 import flax_attn
 from flax_attn.explore.showing import page_of
-from flax_attn.kinds import read
 from flax_attn.page.data import weights_of
+from flax_attn.runs.reading import read
 from tests import tiny
 from tests.page.exploring import axe_finds
 

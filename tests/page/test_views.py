@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from flax_attn.errors import escaped
-from flax_attn.kinds import read
 from flax_attn.page.data import weights_of
 from flax_attn.page.report import report
+from flax_attn.runs.reading import read
 from tests.page.answering import KINDS as EXPLORED
 from tests.page.answering import Answering, record_of
 from tests.page.attacks import ATTACKS

@@ -150,13 +150,6 @@ def folders(tmp_path_factory):
     }
 
 
-def test_a_vocabulary_has_at_most_four_million_tokens():
-    sizes = lambda most: families.sizes_of(Config(SIZES | {"vocab_size": most}, Path("c.json")))
-    assert sizes(2**22)["vocabulary_size"] == 2**22
-    with pytest.raises(UsageError, match="a whole number from 1 to 4,194,304 for vocab_size"):
-        sizes(2**22 + 1)
-
-
 def test_a_model_reads_as_many_tokens_as_it_can_and_is_asked_for(folders):
     read = lambda most: tasks.load(folders["gpt2"], most)[0].data.max_length
     assert (read(10), read(1_000)) == (10, tiny.TOKENS)
@@ -254,14 +247,6 @@ def test_a_tokenizer_of_another_model_is_warned_of_and_one_without_a_mask_told(t
         flax_attn.load(words).predict(["the [MASK]"])
 
 
-@pytest.mark.parametrize("ends", ["2", [1, "2"], True, 1.5, [[1]]])
-def test_end_tokens_that_are_no_numbers_are_told(ends, tmp_path):
-    folder = tiny.write_gpt2(tmp_path, num_blocks=1)
-    write_ends(folder, ends)
-    with pytest.raises(UsageError, match=r"a whole number, .* for eos_token_id in .*config.json"):
-        flax_attn.load(folder)
-
-
 def test_an_image_is_scaled_as_the_model_was_trained(folders):
     model = flax_attn.load(folders["vit"])
     images = np.random.default_rng(0).random((2, 8, 8)).astype(np.float32)
@@ -295,8 +280,4 @@ def test_three_axes_are_one_image_in_colour_where_the_last_is_of_channels(folder
 def test_classes_without_names_have_numbers():
     config = Config({"id2label": {"0": "a", "2": "c"}}, Path("config.json"))
     assert tasks.class_names(config, 3) == ["a", "class 1", "c"]
-    assert tasks.class_names(Config({"id2label": []}, Path("x")), 1) == ["class 0"]
-    with pytest.raises(
-        UsageError, match=r"names of the 2 classes of the arrays for id2label in config"
-    ):
-        tasks.class_names(config, 2)
+    assert tasks.class_names(Config({}, Path("x")), 1) == ["class 0"]

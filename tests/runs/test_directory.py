@@ -1,18 +1,14 @@
-import errno
-import json
-import os
-import shutil
-from pathlib import Path
+"""The run directory as it is written and opened."""
 
-import jax.numpy as jnp
+import json
+
 import pytest
 
-from flax_attn.errors import UsageError, unknown
-from flax_attn.fields import flatten
+from flax_attn.errors import UsageError
 from flax_attn.files import replacing
-from flax_attn.runs import checkpoints, lock, sums, untrusted
-from flax_attn.runs.checkpoints import Progress
-from flax_attn.runs.directory import RunDirectory, read_config, read_whole
+from flax_attn.runs import checkpoints, directory, lock, metrics_log, untrusted
+from flax_attn.runs.checkpoints import Note
+from flax_attn.runs.directory import begin, check_no_file_of_run, read_config, read_stored
 
 CONFIG = {
     "name": "some",
@@ -23,14 +19,15 @@ CONFIG = {
     "evaluate": ("valid", "test"),
     "reference": {"test/mse": 0.5},
 }
-METADATA = {"train_seconds": 0.0, "config": {}}
+ROWS = [{"epoch": 0, "seed": 0, "step": 0, "mse": 1 / 3}]
 
 
 @pytest.fixture
-def directory(tmp_path):
-    run = RunDirectory.open(tmp_path / "run", CONFIG)
-    run.begin(CONFIG | {"derived": {"mean": 3.3}})
-    return run
+def run(tmp_path):
+    path = tmp_path / "run"
+    begin(path, CONFIG | {"derived": {"mean": 3.3}}, {"labels.json": ["a"]})
+    metrics_log.write(path, ROWS)
+    return path
 
 
 def files(path):
@@ -38,251 +35,149 @@ def files(path):
 
 
 @pytest.mark.parametrize("change", [{}, {"num_epochs": 6}, {"reference": {"test/mse": 0.4}}])
-def test_the_same_config_opens_it_again_and_more_epochs_or_another_reference_do(directory, change):
-    before = files(directory.path)
-    RunDirectory.open(directory.path, CONFIG | change)
-    assert files(directory.path) == before
+def test_the_same_config_opens_it_again_and_more_epochs_or_another_reference_do(run, change):
+    before = files(run)
+    assert read_stored(run, CONFIG | change, print)["derived"] == {"mean": 3.3}
+    assert files(run) == before
 
 
-def test_a_run_is_finished_until_it_goes_on(directory):
-    directory.write_json("summary.json", {"epochs": 5})
-    before = files(directory.path)
-    directory.begin(CONFIG | {"num_epochs": 6})
-    assert files(directory.path) == before
-    directory.go_on(CONFIG | {"num_epochs": 6}, [])
-    assert {path.name for path in directory.path.iterdir()} == {"config.json", "sums.json"}
-    assert read_config(directory.path)["num_epochs"] == 6
-    assert sums.changes(directory.path) == {}
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"num_epochs": 4}, "num_epochs"),
+        ({"batch_size": 64}, "batch_size"),
+        ({"model": {"name": "lstm"}}, "model.name"),
+        ({"new": 1}, "new"),
+    ],
+)
+def test_another_config_is_refused(run, change, key):
+    before = files(run)
+    with pytest.raises(UsageError, match=f"'{key}' was .* when .* and is now"):
+        read_stored(run, CONFIG | change, print)
+    assert files(run) == before
 
 
-def test_a_run_that_goes_on_and_is_cut_before_its_sums_are_written_is_known(directory, monkeypatch):
-    sums.write(directory.path, ["config.json"])
-    replace, lines = os.replace, []
-
-    def fill_the_disk(partial, path):
-        if Path(path).name == sums.SUMS:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        replace(partial, path)
-
-    with monkeypatch.context() as full:
-        full.setattr(os, "replace", fill_the_disk)
-        with pytest.raises(OSError, match="No space"):
-            directory.go_on(CONFIG | {"num_epochs": 6}, [])
-    again = RunDirectory.open(directory.path, CONFIG | {"num_epochs": 6}, lines.append)
-    assert again.stored["num_epochs"] == 6
-    assert lines == []
+def test_a_run_whose_rate_falls_to_zero_does_not_grow(tmp_path):
+    config = CONFIG | {"optimizer": {"schedule": "cosine"}}
+    begin(tmp_path, config, {})
+    read_stored(tmp_path, config, print)
+    with pytest.raises(UsageError, match=r"'num_epochs' was 5 .* now 6"):
+        read_stored(tmp_path, config | {"num_epochs": 6}, print)
 
 
-def test_a_finished_run_lists_its_figures(directory):
-    (directory.path / "figures").mkdir()
-    for name in ("metrics.jsonl", "summary.json", "examples.npz", "figures/loss.png"):
-        (directory.path / name).touch()
-    directory.end([])
-    assert sums.changes(directory.path) == {}
-    (directory.path / "figures" / "loss.png").write_text("another")
-    assert sums.changes(directory.path) == {"figures/loss.png": "has changed"}
+def test_a_run_that_goes_on_has_no_results_and_no_half_written_files(run):
+    (run / "figures").mkdir()
+    directory.write_json(run, "summary.json", {"epochs": 5})
+    half = [run / ".config.1.partial.json", run / "figures" / ".a.partial.png"]
+    mine = [run / "notes.partial.txt", run / "figures" / "my.partial.png"]
+    for path in (*half, *mine):
+        path.touch()
+    begin(run, CONFIG | {"num_epochs": 6}, {})
+    assert not any(path.exists() for path in (*half, run / "summary.json"))
+    assert all(path.exists() for path in mine)
+    assert read_config(run)["num_epochs"] == 6
 
 
 def test_what_a_stopped_start_leaves_is_no_foreign_directory(tmp_path):
     (tmp_path / ".config.0123.partial.json").write_text("{")
-    RunDirectory.open(tmp_path, CONFIG).begin(CONFIG)
-    assert read_config(tmp_path)["name"] == "some"
+    assert read_stored(tmp_path, CONFIG, print) is None
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(directory):
-    before = files(directory.path)
+def test_a_file_is_replaced_whole_or_not_at_all(run):
+    before = files(run)
 
     def fail_halfway():
-        with replacing(directory.path / "config.json") as partial:
+        with replacing(run / "config.json") as partial:
             partial.write_text("half")
             raise KeyError
 
     with pytest.raises(KeyError):
         fail_halfway()
-    assert files(directory.path) == before
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"num_epochs": 4}, "'num_epochs' was 5 .* now 4 .*only grow"),
-        ({"batch_size": 64}, "'batch_size' was 128 .* now 64"),
-        ({"model": {"name": "lstm"}}, "'model.name' was 'cnn'"),
-        ({"new": 1}, "'new' was None"),
-    ],
-)
-def test_another_config_is_refused(directory, change, said):
-    before = files(directory.path)
-    with pytest.raises(UsageError, match=said):
-        RunDirectory.open(directory.path, CONFIG | change)
-    assert files(directory.path) == before
-
-
-def test_a_run_whose_rate_falls_to_zero_does_not_grow(tmp_path):
-    config = CONFIG | {"optimizer": {"schedule": "cosine"}}
-    RunDirectory.open(tmp_path / "run", config).begin(config)
-    RunDirectory.open(tmp_path / "run", config)
-    with pytest.raises(
-        UsageError,
-        match=r"'num_epochs' was 5 .* now 6 \(the rate of that run "
-        r"falls to 0 by then\)",
-    ):
-        RunDirectory.open(tmp_path / "run", config | {"num_epochs": 6})
+    assert files(run) == before
 
 
 def test_foreign_places_are_refused_and_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(UsageError, match="nothing was touched"):
-        RunDirectory.open(tmp_path, CONFIG)
-    with pytest.raises(UsageError, match="is a file"):
-        RunDirectory.open(tmp_path / "thesis.tex", CONFIG)
-    with pytest.raises(UsageError, match="cannot write"):
-        RunDirectory.open(tmp_path / "thesis.tex" / "run", CONFIG).begin(CONFIG)
-    (tmp_path / "config.json").write_text('{"mine": 1}')
-    with pytest.raises(UsageError, match="name is missing or of another kind"):
-        RunDirectory.open(tmp_path, CONFIG)
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UsageError, match="expected JSON"):
-        RunDirectory.open(tmp_path, CONFIG)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "thesis.tex"]
-
-
-def test_the_config_of_another_project_with_checkpoints_is_left_alone(tmp_path):
     (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "config.json").write_text('{"mine": 1}')
-    with pytest.raises(UsageError, match="name is missing or of another kind"):
-        RunDirectory.open(tmp_path, CONFIG)
-    (tmp_path / "config.json").unlink()
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(UsageError, match=r"no config\.json, .*; nothing was touched"):
-        RunDirectory.open(tmp_path, CONFIG)
+    for content in (None, '{"mine": 1}', "{", "[]", "[" * 100_000):
+        if content is not None:
+            (tmp_path / "config.json").write_text(content)
+        before = files(tmp_path)
+        with pytest.raises(UsageError):
+            read_stored(tmp_path, CONFIG, print)
+        assert files(tmp_path) == before
+    with pytest.raises(UsageError, match="is a file"):
+        read_stored(tmp_path / "thesis.tex", CONFIG, print)
 
 
-def test_a_checkpoint_is_no_run_directory(directory, tmp_path):
-    """It has a log of metrics and a list of sums, too."""
-    checkpoints.save(directory.checkpoints, Progress(1), {"step": jnp.int32(1)}, METADATA, b"")
-    copy = shutil.copytree(directory.checkpoints / "1", tmp_path / "copy")
-    assert {"metrics.jsonl", "sums.json"} < {path.name for path in copy.iterdir()}
-    before = files(copy)
-    with pytest.raises(UsageError, match=r"no config\.json, .*; nothing was touched"):
-        RunDirectory.open(copy, CONFIG)
-    assert files(copy) == before
-    directory.go_on(CONFIG, [])
-    for folder in (directory.checkpoints / "1" / "inside", directory.path / "inside"):
-        with pytest.raises(UsageError, match=f"inside the run {directory.path};"):
+@pytest.mark.parametrize("name", ["checkpoints", "figures"])
+def test_training_writes_through_no_link(run, tmp_path, name):
+    (tmp_path / "outside").mkdir()
+    (run / name).symlink_to(tmp_path / "outside")
+    with pytest.raises(UsageError, match=f"{name}, got a link"):
+        read_stored(run, CONFIG, print)
+
+
+def test_a_damaged_config_is_read_from_the_checkpoint(run):
+    note = Note(1, 0, 0.0, ROWS, json.loads(json.dumps(CONFIG)))
+    checkpoints.save(run / "checkpoints", note, {})
+    (run / "config.json").write_text("{")
+    lines = []
+    assert read_stored(run, CONFIG, lines.append) == note.config
+    assert len(lines) == 1
+    with pytest.raises(UsageError, match=r"config\.json"):
+        read_config(run)
+
+
+def test_reading_what_is_not_there(tmp_path, run):
+    for path, advice in ((tmp_path / "none", "no run directory"), (tmp_path, f"such as {run}")):
+        with pytest.raises(UsageError, match=advice):
+            read_config(path)
+    (tmp_path / "gguf").mkdir()
+    (tmp_path / "gguf" / "own.gguf").touch()
+    with pytest.raises(UsageError, match=r"own\.gguf as safetensors: .*from_pretrained"):
+        read_config(tmp_path / "gguf")
+
+
+def test_an_output_never_replaces_a_file_of_a_run(run):
+    for name in ("config.json", "labels.json", "checkpoints/x.png"):
+        with pytest.raises(UsageError, match="none of the files that training wrote"):
+            check_no_file_of_run(run / name, "--output")
+    check_no_file_of_run(run / "mine.png", "--output")
+    check_no_file_of_run(run / "figures" / "mine.png", "--output")
+    for folder in (run / "checkpoints" / "inside", run / "inside"):
+        with pytest.raises(UsageError, match=f"inside the run {run};"):
             lock.check_place(folder)
 
 
-def test_a_stored_config_with_a_key_task_is_told_in_one_line(directory):
-    directory.go_on(CONFIG | {"task": "regression"}, [])
-    said = rf"no config key 'task' .* got 'regression'; train the run in {directory.path} again"
-    with pytest.raises(UsageError, match=said) as read:
-        read_whole(directory.path)
-    with pytest.raises(UsageError, match=said):
-        RunDirectory.open(directory.path, CONFIG)
-    assert "\n" not in str(read.value)
-    directory.go_on(CONFIG, [])
-    assert read_whole(directory.path)["name"] == "some"
-
-
-def test_reading_what_is_not_there():
-    with pytest.raises(
-        UsageError, match=r"no run directory .* also take the folder of a published model"
-    ):
-        read_config(Path("/nowhere/at/all"))
-
-
-def test_a_folder_of_gguf_is_told_how_it_becomes_safetensors(tmp_path):
-    said = f"expected a run directory, but {tmp_path} has no config.json"
-    with pytest.raises(
-        UsageError, match=rf"{said}, .*; nothing was touched, choose another directory$"
-    ):
-        read_config(tmp_path)
-    (tmp_path / "own.gguf").touch()
-    read = rf"from_pretrained\('{tmp_path}', gguf_file='own.gguf'\).save_pretrained\(folder\)$"
-    with pytest.raises(
-        UsageError, match=rf"{said}, .*; .* writes own.gguf as safetensors: .*{read}"
-    ):
-        read_config(tmp_path)
-
-
-def test_a_config_whose_numbers_are_beyond_the_limits_is_none_of_a_run(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"num_seeds": 10_001}))
-    with pytest.raises(UsageError, match=r"config of a run in .* \(expected at most .*num_seeds"):
-        read_config(tmp_path)
-
-
-def test_flatten_and_unknown():
-    assert flatten({"a": 1, "b": {"c": {"d": 2}}}) == {"a": 1, "b.c.d": 2}
-    assert (
-        unknown("config key", "num_head", ["num_heads", "depth"])
-        == "unknown config key 'num_head'; did you mean 'num_heads'?"
-    )
-    assert (
-        unknown("model", "zzz", ["cnn", "lstm"]) == "unknown model 'zzz'; expected one of cnn, lstm"
-    )
-
-
-def test_what_killed_processes_left_is_removed_and_nothing_else(directory):
-    left = [
-        directory.path / ".config.1.partial.json",
-        directory.path / ".metrics.1.partial.jsonl",
-        directory.path / "figures" / ".a.partial.png",
-    ]
-    (directory.path / "figures").mkdir()
-    mine = [directory.path / "notes.partial.txt", directory.path / "figures" / "my.partial.png"]
-    for path in (*left, *mine):
-        path.touch()
-    directory.begin(CONFIG)
-    assert not any(path.exists() for path in left)
-    assert all(path.exists() for path in mine)
-
-
-def test_a_config_that_has_changed_is_written_again_from_the_checkpoint(directory):
-    directory.go_on(CONFIG, [])
-    saved = METADATA | {"config": read_config(directory.path)}
-    checkpoints.save(directory.checkpoints, Progress(1), {"step": jnp.int32(1)}, saved, b"")
-    text = (directory.path / "config.json").read_text()
-    (directory.path / "config.json").write_text(
-        text.replace('"batch_size": 128', '"batch_size": 64')
-    )
-    lines = []
-    stored = RunDirectory.open(directory.path, CONFIG, lines.append).stored
-    assert stored["batch_size"] == 128
-    assert "config.json has changed since training wrote it; it is written again" in lines[0]
-
-
-def test_a_finished_run_vouches_for_its_newest_checkpoint(directory):
-    checkpoints.save(directory.checkpoints, Progress(1), {"step": jnp.int32(1)}, METADATA, b"")
-    for name in ("metrics.jsonl", "summary.json", "examples.npz"):
-        (directory.path / name).touch()
-    directory.end([])
-    assert sums.changes(directory.path) == {}
-    (directory.checkpoints / "1" / sums.SUMS).write_text("{}")
-    assert sums.changes(directory.path) == {f"checkpoints/1/{sums.SUMS}": "has changed"}
-
-
-def test_a_link_among_the_figures_is_left_alone(directory):
-    """One of the user's own does not end a training."""
-    for name in ("metrics.jsonl", "summary.json", "examples.npz"):
-        (directory.path / name).touch()
-    (directory.path / "figures").mkdir()
-    (directory.path / "figures" / "loss.png").touch()
-    (directory.path / "figures" / "best.png").symlink_to("loss.png")
-    directory.end([])
-    assert "figures/loss.png" in sums.read(directory.path)
-    assert "figures/best.png" not in sums.read(directory.path)
-
-
-def test_json_that_could_not_be_read_again_is_not_written(directory, monkeypatch):
-    monkeypatch.setattr("flax_attn.runs.directory.LARGEST_JSON", 1_000)
-    directory.write_text("translations.tsv", "x" * 2_000)
+def test_json_that_could_not_be_read_again_is_not_written(run, monkeypatch):
+    monkeypatch.setattr(directory, "LARGEST_JSON", 1_000)
     with pytest.raises(UsageError, match="expected at most 1,000 bytes"):
-        directory.write_json("tokenizer.json", ["x" * 2_000])
-    assert not (directory.path / "tokenizer.json").exists()
+        directory.write_json(run, "tokenizer.json", ["x" * 2_000])
+    assert not (run / "tokenizer.json").exists()
 
 
-def test_a_file_in_the_place_of_a_directory_is_called_one(tmp_path):
-    (tmp_path / "figures").touch()
-    with pytest.raises(UsageError, match=r"^expected a directory in .*figures, got a file; remove"):
-        untrusted.check_folder(tmp_path / "figures")
+@pytest.mark.parametrize(
+    "name", ["../x", "a/../x", "./x", "a//x", "a/", "/x", "", ".", "..", "a\\x", "c:x", "a\0x"]
+)
+def test_a_name_that_leads_elsewhere_is_refused(run, name):
+    with pytest.raises(UsageError, match="expected the name of a file in"):
+        untrusted.open_file(run, name, 10)
+
+
+def test_files_have_a_largest_size_and_a_directory_is_none(run):
+    assert len(untrusted.read_bytes(run, "labels.json", 20)) <= 20
+    (run / "figures").mkdir()
+    for name, largest in (("labels.json", 3), ("figures", 10**6)):
+        with pytest.raises(UsageError, match=name):
+            untrusted.read_bytes(run, name, largest)
+
+
+def test_the_rows_are_read_as_they_were_appended(run):
+    more = [ROWS[0] | {"epoch": 1, "mse": 0.1}]
+    metrics_log.append(run, more)
+    assert metrics_log.read(run) == ROWS + more
+    for line in ("[]", '{"epoch": "1"}', '{"torn'):
+        (run / "metrics.jsonl").write_text(line + "\n")
+        with pytest.raises(UsageError, match=r"metrics\.jsonl is damaged"):
+            metrics_log.read(run)

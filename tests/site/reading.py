@@ -59,10 +59,3 @@ def tags(cell: dict) -> list[str]:
 def printed(cell: dict) -> str:
     """What a cell wrote on its standard output."""
     return "".join(output["text"] for output in cell["outputs"] if output.get("name") == "stdout")
-
-
-def headings(notebook: dict) -> list[str]:
-    """The headings of a lesson, with their marks."""
-    cells = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
-    text = "\n".join(cells)
-    return re.findall(r"^#+ .*$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)

@@ -1,15 +1,17 @@
 """`python -m docs`: one line where it cannot begin, and a site that is served on this machine."""
 
-import importlib.util
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
 
+import pytest
+
 import docs.__main__ as command
 from tests.site.conftest import ROOT
 
+pytestmark = pytest.mark.slow
 SERVE = """
 import sys
 import docs.__main__ as command
@@ -18,14 +20,6 @@ command.PACKAGES = ()
 command.FOLDER = sys.argv[1]
 sys.exit(command.main(["--port=0"]))
 """
-
-
-def test_a_missing_package_is_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert command.main([]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert 'pip install -e ".[docs]"' in said
 
 
 def test_a_port_that_is_taken_is_one_line_before_anything_is_built(monkeypatch, capsys):
@@ -41,14 +35,6 @@ def test_a_port_that_is_taken_is_one_line_before_anything_is_built(monkeypatch, 
     assert f"port {port}" in said
     assert command.main(["--port=70000"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_failed_build_is_not_served(monkeypatch, tmp_path):
-    monkeypatch.setattr(command, "PACKAGES", ())
-    monkeypatch.setattr(command, "build", lambda out: 1)
-    assert command.main(["--port=0"]) == 1
-    assert command.main([f"--output={tmp_path / 'site'}"]) == 1
-    assert not (tmp_path / "site").exists()
 
 
 def test_a_site_is_built_for_a_host(monkeypatch, tmp_path):
@@ -77,15 +63,6 @@ def test_a_site_is_built_for_a_host(monkeypatch, tmp_path):
     names = {path.name for path in site.rglob("*") if path.is_file()}
     assert names == {"shapes.html", "CNAME", command.LIST}
     assert outside.exists()
-
-
-def test_a_site_that_cannot_be_copied_is_one_line(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(command, "PACKAGES", ())
-    monkeypatch.setattr(command, "build", lambda out: out.mkdir())
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(command, "FRESH", tmp_path / "built")
-    assert command.main([f"--output={tmp_path / 'file'}"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_the_site_is_served_until_ctrl_c(tmp_path):

@@ -7,11 +7,10 @@ import re
 
 import pytest
 
-from docs import parts
 from tests.site.conftest import ROOT
-from tests.site.reading import Page, dead_links, headings, lines_of_code, printed, tags
+from tests.site.reading import Page, dead_links, lines_of_code, printed, tags
 
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.slow
 
 DOCS = ROOT / "docs"
 SOURCES = [
@@ -21,9 +20,9 @@ SOURCES = [
 ]
 PAGES = [*(path.with_suffix(".html").as_posix() for path in SOURCES), "search.html", "index.html"]
 LESSONS = sorted(path.stem for path in (DOCS / "course").glob("[0-9]*.md"))
-PARTS = ["From scratch", "By the library", "Exercise", "Try it", "Summary"]
 WHOLE = ("README.html", "docs/api/attend.html")
 COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
+IN_DARK = (*WHOLE, "docs/course/03_scores.html", "docs/attention/masks.html", "search.html")
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
@@ -123,7 +122,8 @@ def test_a_page_is_for_everyone(name, site, visitor):
     whole = name in WHOLE
     faults = {"light": axe_faults(visitor, whole), "wide": overflow(visitor)}
     visitor.emulate_media(color_scheme="dark")
-    faults["dark"] = axe_faults(visitor, whole, **({} if whole else COLOURS))
+    if name in IN_DARK:
+        faults["dark"] = axe_faults(visitor, whole, **({} if whole else COLOURS))
     visitor.set_viewport_size(PHONE)
     faults["narrow"] = overflow(visitor)
     if whole:
@@ -236,26 +236,6 @@ def test_each_letter_of_the_formula_says_what_it_is(way, site, browser):
     context.close()
 
 
-def test_without_scripts_the_formula_is_typeset_and_its_table_explains_it(site, browser):
-    context = browser.new_context(offline=True, java_script_enabled=False)
-    page = context.new_page()
-    page.goto((site.pages / "docs" / "course" / "03_scores.html").as_uri())
-    assert page.locator(".formula math msqrt").bounding_box()["width"] > 5
-    first = page.locator("#the-formula table td:first-child").all_inner_texts()
-    assert sorted(first) == sorted(LIT)
-    context.close()
-
-
-def test_short_code_in_a_table_stands_on_one_line(site, visitor):
-    visitor.set_viewport_size(DESKTOP)
-    visitor.goto((site.pages / "docs" / "course" / "03_scores.html").as_uri())
-    lines = visitor.locator("td code").evaluate_all(
-        "all => all.map(code => [code.textContent, code.getClientRects().length])"
-    )
-    assert {"scaled_dot", "(97, 1)", "q · k / sqrt(d)"} <= {text for text, _ in lines}
-    assert [text for text, number in lines if number > 1] == []
-
-
 # The course
 
 
@@ -266,26 +246,6 @@ def lessons(site):
     folder, record = site.notebooks / "docs" / "course", jupyter_cache.get_cache(str(site.outputs))
     read = lambda name: nbformat.read(folder / f"{name}.ipynb", as_version=4)
     return {name: record.merge_match_into_notebook(read(name))[1] for name in LESSONS}
-
-
-def number_of(name):
-    """The number of a lesson: 0, 4 or 4a."""
-    return name.partition("_")[0].removeprefix("0")
-
-
-@pytest.mark.parametrize("name", LESSONS)
-def test_a_lesson_has_its_parts(name, lessons):
-    title, *parts = [line for line in headings(lessons[name]) if not line.startswith("###")]
-    assert title.startswith(f"# {number_of(name)}. ")
-    assert "## The picture" in parts
-    assert [part for part in parts if part != "## The picture"] == [f"## {part}" for part in PARTS]
-    text = lessons[name].cells[-1]["source"]
-    assert re.search(r"^Source: \S", text, re.MULTILINE)
-    assert len(re.findall(r"^(?:- |\d\. )", text.split("## Summary")[1], re.MULTILINE)) == 3
-    if name != LESSONS[-1]:
-        after = LESSONS[LESSONS.index(name) + 1]
-        link = rf"^Next: \[{number_of(after)}\. .*\]\({after}\.md\)"
-        assert re.search(link, text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", LESSONS)
@@ -363,10 +323,6 @@ def fill(box, answer):
     return box.get_by_role("status").text_content()
 
 
-def test_every_form_is_answered_below():
-    assert [name for name, own in parts.PARTS.items() if "exercise" in own] == list(ANSWERS)
-
-
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_exercise_is_answered_on_the_page(name, site, visitor, lessons):
     open_lesson(visitor, site, name)
@@ -414,39 +370,19 @@ def test_a_form_is_answered_by_the_keyboard(site, visitor):
     assert "query 0 may attend to key 2" in box.get_by_role("status").text_content()
 
 
-SLIDERS = {  # the slider, how often a key is pressed on it, and what is said then
-    "01_soft_dictionary": [
-        ("sharpness", "Home", 1, "Tea has weight 0.25. The context is 2.50."),
-        ("sharpness", "End", 1, "Tea has weight 1.00. The context is 3.00."),
-        ("sharpness", "PageDown", 0, "Tea has weight 1.00"),
-    ],
-    "02_averaging_what_is_similar": [
-        ("width", "Home", 1, "At 12:00 attention says .* weight of a reading is 0.[89]|1.00"),
-        ("width", "End", 1, "weight of a reading is 0.0[34]."),
-        ("query", "Home", 1, "At 0:00 attention says"),
-    ],
-    "03_scores": [
-        ("d", "End", 1, "The largest weight is (1.00|0.9.), and 0.[123]"),
-        ("d", "Home", 1, "The largest weight is (0...), and \\1 with the division"),
-    ],
-    "05_one_layer_that_sees_everything": [
-        ("query", "Home", 1, "The query at 0 is"),
-        ("left triangle", "Home", 1, "The query at 0 is"),
-    ],
-}
-
-
-@pytest.mark.parametrize("name", SLIDERS)
-def test_a_slider_moves_its_picture(name, site, visitor):
-    open_lesson(visitor, site, name)
-    box = visitor.locator(".part[data-part=picture]")
-    for slider, key, number, said in SLIDERS[name]:
-        before = box.locator("svg").inner_html()
-        box.get_by_label(slider, exact=True).focus()
-        for _ in range(number):
-            visitor.keyboard.press(key)
-        assert re.search(said, box.locator(".says").text_content())
-        assert (box.locator("svg").inner_html() != before) == (number > 0)
+def test_sliders_move_their_pictures(site, visitor):
+    moved = 0
+    for name in LESSONS:
+        open_lesson(visitor, site, name)
+        box = visitor.locator(".part[data-part=picture]")
+        for slider in box.locator("input[type=range]").all():
+            slider.focus()
+            visitor.keyboard.press("Home")
+            first = box.locator("svg").inner_html()
+            visitor.keyboard.press("End")
+            assert box.locator("svg").inner_html() != first, name
+            moved += 1
+    assert moved > 5
     assert visitor.said == []
 
 
@@ -482,36 +418,3 @@ def test_a_review_is_read_in_the_page_of_lesson_8(site, visitor):
     box.locator("label.field select").select_option("3")
     assert "Network 3 says blame" in box.locator(".says").text_content()
     assert box.locator(".review").inner_text() != before
-
-
-def test_without_scripts_a_lesson_reads_as_it_is(site, browser):
-    context = browser.new_context(java_script_enabled=False, offline=True)
-    page = context.new_page()
-    page.goto((site.pages / "docs/course/03_scores.html").as_uri())
-    assert page.locator(".cell.tag_exercise").is_visible()
-    assert page.locator("form button").filter(has_text="Check").count() == 0
-    assert page.locator(".part").first.inner_text() == ""
-    context.close()
-
-
-def test_what_is_folded_is_named(site):
-    names = set()
-    for name in LESSONS:
-        text = (site.pages / "docs" / "course" / f"{name}.html").read_text(encoding="utf-8")
-        names |= set(re.findall(r'<p class="collapsed admonition-title">(.*?)</p>', text))
-    kinds = "one answer", "a wrong answer", "how it is checked"
-    kinds += tuple(f"the code of the {what}" for what in ("picture", "data", "training", "table"))
-    assert names == {f"Show {kind}" for kind in kinds}
-
-
-def test_the_seconds_of_the_lessons(site, lessons, capsys):
-    """Written, not judged: another machine takes another time."""
-    jupyter_cache = pytest.importorskip("jupyter_cache")
-    records = jupyter_cache.get_cache(str(site.outputs)).list_cache_records()
-    name_of = lambda record: record.uri.rpartition("/")[2]
-    seconds = {name_of(record): record.data["execution_seconds"] for record in records}
-    assert len(seconds) == len(lessons)
-    with capsys.disabled():
-        for name, number in sorted(seconds.items()):
-            print(f"\n{name} {number:.1f} s", end="")
-        print(f"\nlessons together {sum(seconds.values()):.1f} s")

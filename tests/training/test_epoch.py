@@ -41,14 +41,16 @@ def init(key):
 create = jax.jit(functools.partial(TrainState.create, init=init, optimizer=OPTIMIZER))
 step = functools.partial(epoch.train_step, loss=loss, optimizer=OPTIMIZER)
 plan = functools.partial(epoch.shuffled_rows, num_examples=23, batch_size=5, num_steps=6)
-parts = {"step": step, "plan": plan, "fetch": epoch.gather}
+parts = {"step": step, "fetch": epoch.gather}
+order_of = jax.jit(functools.partial(epoch.order_of_epoch, plan=plan))
 train_steps = jax.jit(functools.partial(epoch.train_steps, **parts))
 NOTHING = {name: Mean(jnp.float32(0), jnp.float32(0)) for name in ("mse", "before")}
 
 
 def train(state, number, data, first=0, last=6, sums=NOTHING):
     """A whole epoch: the state and the metrics."""
-    state, sums, _ = train_steps(state, sums, number, np.int32(first), np.int32(last), data)
+    bounds = (number, np.int32(first), np.int32(last))
+    state, sums, _ = train_steps(state, sums, order_of(state, number), *bounds, data)
     return state, epoch.compute(sums)
 
 
@@ -81,77 +83,39 @@ def test_an_epoch_in_parts_is_the_epoch_in_one_to_the_last_bit(cuts):
     state, sums = start, NOTHING
     for first, last in itertools.pairwise((0, *cuts, 6)):
         places = (jnp.int32(2), np.int32(first), np.int32(last))
-        state, sums, finite = train_steps(state, sums, *places, DATA)
+        order = order_of(start, jnp.int32(2))
+        state, sums, finite = train_steps(state, sums, order, *places, DATA)
     chex.assert_trees_all_equal(state, whole)
     chex.assert_trees_all_equal(epoch.compute(sums), metrics)
     assert finite
 
 
-def guarded_loss(params, carry, batch, key):
-    """The loss, but NaN in the gradient alone where the batch holds a certain number."""
-    value, rest = loss(params, carry, batch, key)
-    is_bad = (batch["inputs"] == 7).any()
-    return value + jnp.sqrt(jnp.where(is_bad, 0 * params["w"], 1)).sum(), rest
-
-
-def bad_rows(count):
-    """Data in which some rows give a NaN."""
-    inputs = X.copy()
-    inputs[:count] = 7
-    return DATA | {"inputs": jnp.asarray(inputs)}
-
-
-def guarded(max_bad_steps):
-    own = functools.partial(
-        epoch.train_step, loss=guarded_loss, optimizer=OPTIMIZER, max_bad_steps=max_bad_steps
-    )
-    return jax.jit(functools.partial(epoch.train_steps, **parts | {"step": own}))
-
-
-def test_a_step_that_is_not_finite_changes_nothing_and_is_counted():
-    data, places = bad_rows(1), (jnp.int32(1), np.int32(0), np.int32(6))
-    plain = jax.jit(
-        functools.partial(
-            epoch.train_steps,
-            **parts
-            | {"step": functools.partial(epoch.train_step, loss=guarded_loss, optimizer=OPTIMIZER)},
-        )
-    )
-    start = create(jnp.uint32(0))
-    assert not plain(start, NOTHING, *places, data)[2]
-    state, sums, finite = guarded(10)(start, NOTHING, *places, data)
-    rows = np.asarray(plan(jax.random.split(start.epoch_key(jnp.int32(1)))[0], 1))
-    num_bad = int((rows == 0).any(axis=1).sum())
-    assert finite
-    assert num_bad == int(state.bad_steps) in (1, 2)
-    assert float(sums["mse"].count) == 5 * (6 - num_bad)
-    assert (int(state.step), bool(state.stopped)) == (6, False)
-    chex.assert_tree_all_finite((state.params, state.opt_state))
-
-
-def test_a_part_is_finite_where_all_numbers_of_it_are():
-    take = functools.partial(epoch.train_step, loss=guarded_loss, optimizer=OPTIMIZER)
-    run = jax.jit(functools.partial(epoch.train_steps, **parts | {"step": take}))
-    start, one_step = create(jnp.uint32(0)), (jnp.int32(1), np.int32(0), np.int32(1))
-    assert run(start, NOTHING, *one_step, DATA)[2]
-    state, sums, finite = run(start, NOTHING, *one_step, bad_rows(23))
-    chex.assert_tree_all_finite(sums)  # the loss is, its gradient is not
-    assert np.isnan(state.params["w"]).all()
-    assert not finite
-    assert not epoch.is_finite({"a": jnp.ones(3), "b": jnp.array([0.0, jnp.inf])})
-
-
 def test_a_stopped_seed_stays_as_it_is():
     start = create(jnp.uint32(0)).with_changes(stopped=jnp.bool_(True))
-    state, sums, _ = train_steps(start, NOTHING, jnp.int32(1), np.int32(0), np.int32(6), DATA)
+    order, bounds = order_of(start, jnp.int32(1)), (jnp.int32(1), np.int32(0), np.int32(6))
+    state, sums, _ = train_steps(start, NOTHING, order, *bounds, DATA)
     chex.assert_trees_all_equal((state, sums), (start, NOTHING))
 
 
-def test_a_finite_step_ends_the_row_of_bad_steps():
-    at = create(jnp.uint32(0)).with_changes(bad_in_a_row=jnp.int32(1), bad_steps=jnp.int32(1))
-    take = functools.partial(epoch.train_step, loss=guarded_loss, optimizer=OPTIMIZER)
-    state, _ = jax.jit(functools.partial(take, max_bad_steps=2))(at, DATA, jax.random.key(0))
-    assert (int(state.bad_in_a_row), int(state.bad_steps), int(state.step)) == (0, 1, 1)
+def test_a_seed_whose_numbers_are_not_finite_stops_and_stays_as_it_was():
+    """The loss is finite, and its gradient is not."""
+
+    def bad_loss(params, carry, batch, key):
+        value, rest = loss(params, carry, batch, key)
+        is_bad = (batch["inputs"] == 7).any()
+        return value + jnp.sqrt(jnp.where(is_bad, 0 * params["w"], 1)).sum(), rest
+
+    take = functools.partial(epoch.train_step, loss=bad_loss, optimizer=OPTIMIZER)
+    run = jax.jit(functools.partial(epoch.train_steps, **parts | {"step": take}))
+    start, bounds = create(jnp.uint32(0)), (jnp.int32(3), np.int32(0), np.int32(6))
+    order, inputs = order_of(start, jnp.int32(3)), X.copy()
+    assert run(start, NOTHING, order, *bounds, DATA)[2]
+    inputs[0] = 7
+    state, sums, finite = run(start, NOTHING, order, *bounds, DATA | {"inputs": inputs})
+    assert not finite
+    stopped = start.with_changes(stopped=jnp.bool_(True), diverged=jnp.int32(3))
+    chex.assert_trees_all_equal((state, sums), (stopped, NOTHING))
+    assert not epoch.is_finite({"a": jnp.ones(3), "b": jnp.array([0.0, jnp.inf])})
 
 
 def test_every_step_has_a_key_of_its_own():
@@ -166,7 +130,8 @@ def test_every_step_has_a_key_of_its_own():
     for number in (1, 2):
         for i in range(6):
             places = jnp.int32(number), np.int32(i), np.int32(i + 1)
-            state, sums, _ = run(state, nothing, *places, DATA)
+            order = order_of(state, jnp.int32(number))
+            state, sums, _ = run(state, nothing, order, *places, DATA)
             drawn.add(float(sums["drawn"].total))
     assert len(drawn) == 12
 
@@ -180,14 +145,6 @@ def test_a_step_is_as_long_as_the_scale_of_the_rate_says():
     change = lambda state: state.params["w"] - start.params["w"]
     np.testing.assert_allclose(change(half), change(whole) / 2, rtol=1e-3)
     assert np.abs(change(whole)).min() > 0
-
-
-def test_a_seed_stops_after_so_many_bad_steps_in_a_row():
-    data, places = bad_rows(23), (jnp.int32(1), np.int32(0), np.int32(6))
-    start = create(jnp.uint32(0))
-    state, _, _ = guarded(4)(start, NOTHING, *places, data)
-    assert (int(state.step), int(state.bad_steps), bool(state.stopped)) == (4, 4, True)
-    chex.assert_trees_all_equal(state.params, start.params)
 
 
 def test_the_carry_starts_at_zero_in_every_epoch_and_evaluation():

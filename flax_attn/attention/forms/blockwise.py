@@ -66,7 +66,7 @@ def attend(call: "Call") -> Array:
 
 
 def block_size(call: "Call") -> int | None:
-    """The block size that the caller says, or the best one; None for all scores at once.
+    """Returns the block size that the caller says, or the best one; None for all at once.
 
     The best one is a fixed rule of sizes, limits and device, made from benchmarks: every process
     and every resumed run takes the same. The rule looks at the largest array inside the score, such
@@ -92,7 +92,7 @@ def block_size(call: "Call") -> int | None:
 
 
 def _largest_inside(call: "Call") -> int:
-    """The size of the largest array that the score computes. Dot products are known untraced."""
+    """Returns the size of the largest array of the score. Dot products are known untraced."""
     score, query, key = call.score, call.query, call.key
     if as_dot_product(score) is not None:
         pairs = math.prod(call.visible.shape[:-2]) * query.shape[-2] * key.shape[-2]
@@ -101,7 +101,7 @@ def _largest_inside(call: "Call") -> int:
 
 
 def _largest_in_program(jaxpr: Jaxpr) -> int:
-    """The size of the largest array that a program computes."""
+    """Returns the size of the largest array that a program computes."""
     largest = 0
     for equation in jaxpr.eqns:
         sizes = [math.prod(getattr(out.aval, "shape", ())) for out in equation.outvars]
@@ -111,7 +111,7 @@ def _largest_in_program(jaxpr: Jaxpr) -> int:
 
 
 def _programs(params: dict) -> Iterator[Jaxpr]:
-    """The programs inside an equation: the body of a loop, the branches of a condition."""
+    """Yields the programs inside an equation: the body of a loop, the branches of a condition."""
     for value in params.values():
         for program in value if isinstance(value, tuple | list) else (value,):
             if isinstance(program, ClosedJaxpr):
@@ -523,7 +523,7 @@ def without_closure(function: Callable, *examples: Tree) -> tuple[Callable, list
 
 
 def _first(blocks: Blocks) -> tuple:
-    """The arguments of `scores` for the first block of queries and the first of keys."""
+    """Returns the arguments of `scores` for the first blocks of queries and keys."""
     bias = None if blocks.bias is None else blocks.bias[0, 0]
     arrays = blocks.queries[0], blocks.keys[0], blocks.values[0]
     return *arrays, bias, blocks.rows[0], blocks.columns[0]

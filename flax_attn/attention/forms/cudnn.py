@@ -67,7 +67,7 @@ def _why_not_terms(call: "Call") -> str:
     return ""
 
 
-class Terms(NamedTuple):
+class KernelTerms(NamedTuple):
     """The arguments of the kernel.
 
     Attributes:
@@ -82,7 +82,7 @@ class Terms(NamedTuple):
     key_lengths: Array | None = None
 
 
-def terms_of(visible: Visibility) -> Terms:
+def terms_of(visible: Visibility) -> KernelTerms:
     """Says what the queries see in the terms of the kernel.
 
     Queries and keys of an odd number are padded by one, since JAX refuses odd lengths in training.
@@ -97,7 +97,7 @@ def terms_of(visible: Visibility) -> Terms:
     some_see_nothing = left is not None and num_queries + num_queries % 2 > num_keys + left
     shows_padding = num_keys % 2 == 1 and not (is_causal and num_queries <= num_keys)
     if not one_query and no_lengths and not some_see_nothing and not shows_padding:
-        return Terms(is_causal, left)
+        return KernelTerms(is_causal, left)
     of_rows = lambda numbers: jnp.broadcast_to(jnp.ravel(jnp.asarray(numbers)), _num_rows(visible))
     of_keys = of_rows(num_keys if visible.key_lengths is None else visible.key_lengths)
     of_queries = of_rows(num_queries if visible.query_lengths is None else visible.query_lengths)
@@ -108,7 +108,7 @@ def terms_of(visible: Visibility) -> Terms:
     if left is not None:
         of_queries = jnp.minimum(of_queries, of_keys + left)
     of_queries = jnp.clip(of_queries, 1, num_queries)
-    return Terms(is_causal, left, of_queries.astype(jnp.int32), of_keys.astype(jnp.int32))
+    return KernelTerms(is_causal, left, of_queries.astype(jnp.int32), of_keys.astype(jnp.int32))
 
 
 def attend(call: "Call") -> Array:
@@ -123,7 +123,7 @@ def attend(call: "Call") -> Array:
     query, key, value = hide_unseen(*call[:3], has_key, has_query)
 
     def heads_last(array: Array) -> Array:
-        """`(rows, t, heads, d)` with an even length, as the kernel takes it."""
+        """Reshapes to `(rows, t, heads, d)` with an even length, as the kernel takes it."""
         array = array.reshape(*_num_rows(visible), -1, *array.shape[-2:])
         array = jnp.pad(array, [(0, 0), (0, 0), (0, array.shape[-2] % 2), (0, 0)])
         return jnp.swapaxes(array, 1, 2)

@@ -97,10 +97,7 @@ def is_ring(call: "Call") -> bool:
     """
     assert call.across is not None
     if needs_all_queries(call.normalizer):
-        raise ValueError(
-            f"expected a normalizer that sees one query at a time across devices, "
-            f"got {call.normalizer}"
-        )
+        raise ValueError(f"expected a normalizer for one query at a time, got {call.normalizer}")
     ring, softmax = call.across.ring, is_softmax(call.normalizer)
     if ring and not softmax:
         raise ValueError(f"expected softmax on a ring, got {call.normalizer}; pass ring=False")
@@ -108,7 +105,7 @@ def is_ring(call: "Call") -> bool:
 
 
 def _block_size(call: "Call", devices: int) -> int:
-    """The size of blocks: what the caller says, or what is best for one device's part."""
+    """Returns the size of blocks: what the caller says, or what is best for one device's part."""
     local = lambda array: array[..., : -(-array.shape[-2] // devices), :]
     call = call._replace(query=local(call.query), key=local(call.key))
     return block_size(call) or max(call.query.shape[-2], call.key.shape[-2])
@@ -119,7 +116,7 @@ def _over_devices(
     mesh: AnyMesh,
     axis: str,
     call: "Call",
-    queries: "Layout",
+    queries: "SequenceLayout",
     *arrays: Array | None,
 ) -> Tree:
     """Calls a function on each device, with the part of the call that the device holds.
@@ -178,7 +175,9 @@ def _gathered(local: "Call", axis: str) -> tuple[Array, Array | None]:
     return local.on_one_device()
 
 
-def _on_ring(local: "Call", ring: "Ring", queries: "Layout", keys: "Layout") -> Array:
+def _on_ring(
+    local: "Call", ring: "Ring", queries: "SequenceLayout", keys: "SequenceLayout"
+) -> Array:
     """Attends from a device's queries to the keys that come round."""
     arrays, indices, axis = local[:3], local.indices, ring.axis
     assert indices is not None
@@ -202,7 +201,7 @@ def addable(array: Array) -> Array:
 
 
 def _mesh(across: "Across", *arrays: Array) -> AnyMesh:
-    """The mesh of `across`, or the one around.
+    """Returns the mesh of `across`, or the one around.
 
     Raises:
         ValueError: there is none, they differ, its axis is missing or already cut by a `shard_map`
@@ -210,26 +209,20 @@ def _mesh(across: "Across", *arrays: Array) -> AnyMesh:
     """
     around = jax.sharding.get_abstract_mesh()
     mesh = around if across.mesh is None else across.mesh
-    if mesh.empty:
-        raise ValueError("expected a mesh in Across, or around it by jax.set_mesh, got none")
-    if across.axis not in mesh.axis_names:
-        raise ValueError(f"expected an axis of the mesh {mesh.axis_names}, got {across.axis!r}")
-    shapes = [dict(one.shape) for one in (mesh, around)]
-    if shapes[0] != shapes[1] and not around.empty:
+    if across.axis not in mesh.axis_names:  # it has none without a mesh
         raise ValueError(
-            f"expected the mesh of Across to be the one around, got {shapes[0]} and {shapes[1]}"
+            f"expected an axis of the mesh {mesh.axis_names} in Across, or around it by "
+            f"jax.set_mesh, got {across.axis!r}"
         )
+    if not around.empty and dict(mesh.shape) != dict(around.shape):
+        raise ValueError(f"expected the mesh around, {around.shape}, in Across, got {mesh.shape}")
     if across.axis in around.manual_axes:
-        raise ValueError(
-            f"expected the axis {across.axis!r} to be free around attention, got a shard_map over "
-            f"it; leave it out of its axis_names"
-        )
+        raise ValueError(f"expected no shard_map over the axis {across.axis!r} around attention")
     for one in (around, *(jax.typeof(array).sharding.mesh for array in arrays)):
         if AxisType.Explicit in one.axis_types:
             raise ValueError(
-                f"expected automatic axes around attention and in its arrays, got "
-                f"{one.axis_types}; make the mesh with axis_types=(jax.sharding.AxisType.Auto,) * "
-                f"{len(one.axis_types)}"
+                f"expected automatic axes around attention and in its arrays, got {one}; make the "
+                "mesh with axis_types=(jax.sharding.AxisType.Auto,) for each axis"
             )
     if not around.empty:
         return around
@@ -237,7 +230,7 @@ def _mesh(across: "Across", *arrays: Array) -> AnyMesh:
     return Mesh(mesh.devices, mesh.axis_names, (AxisType.Auto,) * len(mesh.axis_names))
 
 
-class Layout(NamedTuple):
+class SequenceLayout(NamedTuple):
     """How a sequence of `length` lies on `devices`.
 
     Each device holds one piece of `size`, or two in zig-zag. `block` divides `size`.
@@ -251,16 +244,16 @@ class Layout(NamedTuple):
 
     @property
     def on_device(self) -> int:
-        """The number of tokens on each device."""
+        """Returns the number of tokens on each device."""
         return self.size * (2 if self.is_zigzag else 1)
 
     @property
     def is_padded(self) -> bool:
-        """Whether there are more places than tokens."""
+        """Returns whether there are more places than tokens."""
         return self.on_device * self.devices > self.length
 
     def indices(self) -> Int[np.ndarray, "n t"]:
-        """The indices of the tokens on each device. Padding has those beyond the last one."""
+        """Returns the indices of tokens on each device. Padding has those beyond the last one."""
         indices = np.arange(self.on_device * self.devices).reshape(-1, self.size)
         if not self.is_zigzag:
             return indices
@@ -271,12 +264,14 @@ class Layout(NamedTuple):
         return padded(array, self.on_device * self.devices)
 
 
-def lay_out(length: int, devices: int, most: int | None = None, is_zigzag: bool = False) -> Layout:
+def lay_out(
+    length: int, devices: int, most: int | None = None, is_zigzag: bool = False
+) -> SequenceLayout:
     """Lays out a sequence in pieces of equal blocks of at most `most`."""
     size = -(-length // (devices * (2 if is_zigzag else 1)))
     number = 1 if most is None else -(-size // most)
     block = -(-size // number)
-    return Layout(length, devices, number * block, block, is_zigzag)
+    return SequenceLayout(length, devices, number * block, block, is_zigzag)
 
 
 def to_zigzag(array: Array, axis: str, number: Array, back: bool = False) -> Array:
@@ -321,7 +316,7 @@ class Ring(NamedTuple):
     hops: int
 
     def source(self, number: Array, hop: Array | int) -> Array:
-        """The device whose keys device `number` holds."""
+        """Returns the device whose keys device `number` holds."""
         return (number + self.first - hop) % self.devices
 
     def send(self, tree: Tree, distance: int) -> Tree:
@@ -341,7 +336,9 @@ class BySource(NamedTuple):
     counts: Array
 
 
-def make_ring(axis: str, visible: Visibility, queries: Layout, keys: Layout) -> Ring:
+def make_ring(
+    axis: str, visible: Visibility, queries: SequenceLayout, keys: SequenceLayout
+) -> Ring:
     """Makes the ring with as many hops as lead to keys that a query may see, in order."""
     devices = keys.devices
     everywhere = Ring(axis, devices, 0, devices)
@@ -394,7 +391,7 @@ class Round(NamedTuple):
     number: Array
 
     def at(self, ring: Ring, hop: Array | int, held: tuple[Array, Array]) -> Blocks:
-        """The blocks of a hop, with the keys and values that the device holds."""
+        """Returns the blocks of a hop, with the keys and values that the device holds."""
         source = ring.source(self.number, hop)
         fields = jax.tree.map(lambda array: array[source], self.sources)
         return self.blocks._replace(keys=held[0], values=held[1], **fields._asdict())
@@ -402,7 +399,7 @@ class Round(NamedTuple):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _go_round(functions: Functions, ring: Ring, around: Round) -> tuple[Array, Array]:
-    """The contexts and `l` of this device's queries, as `blockwise` has them."""
+    """Computes the contexts and `l` of this device's queries, as `blockwise` has them."""
 
     def hop(n: Array, carry: tuple) -> tuple:
         held, sums = carry
@@ -430,7 +427,7 @@ def _backward(functions: Functions, ring: Ring, results: tuple, gradients: tuple
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _gradients(functions: Functions, ring: Ring, results: tuple, gradients: tuple) -> Tree:
-    """The gradients of blocks and biases, from those of the contexts and of `l`."""
+    """Computes the gradients of blocks and biases, from those of the contexts and of `l`."""
     around, contexts, logs = results
     rows = logs, gradients[0], along(contexts, gradients)
 

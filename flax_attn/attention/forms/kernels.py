@@ -30,7 +30,7 @@ def why_not_terms(call: "Call", terms: set[str]) -> str:
 
 
 def constant_score(call: "Call") -> DotProduct | None:
-    """The dot product of a call in softmax, with numbers that are known; None for another call."""
+    """Returns the dot product of a softmax call with known numbers; None for another call."""
     score = as_dot_product(call.score) if is_softmax(call.normalizer) else None
     is_known = score is not None and all(n is None or isinstance(n, float) for n in score)
     return score if is_known else None

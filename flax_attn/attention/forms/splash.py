@@ -27,7 +27,7 @@ from jaxtyping import Array, Bool, Int
 from flax_attn import platforms
 from flax_attn.attention.arrays import as_dtype_of, wide
 from flax_attn.attention.forms import kernels
-from flax_attn.attention.visibility import Seen, Visibility, hide, hide_unseen
+from flax_attn.attention.visibility import Reached, Visibility, hide, hide_unseen
 from flax_attn.types import Options, Tree, UserInput
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def by_kernel(call: "Call", interpret: bool = False) -> Array:
     query = (scaled * as_dtype_of(scaled, scale)).astype(query.dtype)
 
     def in_rows(array: Array, length: int) -> Array:
-        """`(rows, heads, t, d)`, padded with zeros."""
+        """Reshapes to `(rows, heads, t, d)`, padded with zeros."""
         array = array.reshape(math.prod(visible.rows), -1, *array.shape[-2:])
         return jnp.pad(array, [(0, 0), (0, 0), (0, length - array.shape[-2]), (0, 0)])
 
@@ -124,7 +124,7 @@ def by_kernel(call: "Call", interpret: bool = False) -> Array:
 
 
 def block_size(length: int) -> int:
-    """The largest block that cuts a length into blocks of one size with the least padding."""
+    """Returns the largest block that cuts a length with the least padding."""
     number = -(-length // LARGEST)
     return -(-length // (number * LANES)) * LANES
 
@@ -187,7 +187,7 @@ def kernel(
 
 def ids_of(
     visible: Visibility, num_queries: int, num_keys: int
-) -> tuple[tuple[Array, Array] | None, Seen, Seen]:
+) -> tuple[tuple[Array, Array] | None, Reached, Reached]:
     """Says by ids what the mask of the kernel does not hide, for padded lengths.
 
     Returns:
@@ -202,7 +202,7 @@ def ids_of(
     rows = math.prod(visible.rows)
 
     def in_rows(array: Array) -> Array:
-        """`(rows, t)`; the axes of heads are 1."""
+        """Reshapes to `(rows, t)`; the axes of heads are 1."""
         full = jnp.broadcast_to(array, (*visible.rows, *array.shape[len(visible.rows) :]))
         return full.reshape(rows, array.shape[-1])
 

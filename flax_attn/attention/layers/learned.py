@@ -8,7 +8,7 @@ own:
 """
 
 import functools
-import numbers
+import operator
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -22,8 +22,6 @@ from flax_attn.attention.arrays import aligned
 from flax_attn.attention.checks import (
     Score,
     as_integers,
-    check_functions,
-    check_size,
     known_bound,
 )
 from flax_attn.attention.positions import positions_from
@@ -34,33 +32,13 @@ glorot = nn.initializers.glorot_uniform()
 class LearnedScore(nn.Module):
     """Base class of the modules in this file. Call a module with the widths of query and key."""
 
-    def __post_init__(self):
-        check_functions(self)
-        super().__post_init__()
-
     def __call__(self, query_features: int, key_features: int) -> Score:
-        """The score of queries `(..., q, query_features)` and keys `(..., k, key_features)`.
+        """Makes the score of queries `(..., q, query_features)` and keys `(..., k, key_features)`.
 
         Raises:
-            TypeError: a call outside a Flax module, or with arrays instead of their widths.
-            TypeError, ValueError: a size that is not an integer of 1 or above.
+            TypeError: a call with arrays instead of their widths.
         """
-        name = type(self).__name__
-        if self.scope is None:
-            raise TypeError(
-                f"expected {name} inside a Flax module, such as Attention({name}(...)), got a call "
-                "outside one; outside, pass score=module.apply(variables, query.shape[-1], "
-                "key.shape[-1])"
-            )
-        if not all(isinstance(width, numbers.Integral) for width in (query_features, key_features)):
-            query, key = (
-                getattr(width, "shape", width) for width in (query_features, key_features)
-            )
-            raise TypeError(
-                f"expected {name} to be called with the widths of query and key, got {query!r} and "
-                f"{key!r}; pass score=module(query.shape[-1], key.shape[-1])"
-            )
-        return self._make(query_features, key_features)
+        return self._make(operator.index(query_features), operator.index(key_features))
 
     def _make(self, query_features: int, key_features: int) -> Score:
         """Makes the parameters, and binds them to the score."""
@@ -86,7 +64,6 @@ class AdditiveScore(LearnedScore):
 
     @nn.compact
     def _make(self, query_features: int, key_features: int) -> Score:
-        check_size("features", self.features)
         kernel = lambda name, width: self.param(
             name, self.kernel_init, (width, self.features), self.param_dtype
         )
@@ -116,7 +93,6 @@ class ConcatScore(LearnedScore):
 
     @nn.compact
     def _make(self, query_features: int, key_features: int) -> Score:
-        check_size("features", self.features)
         shape = (query_features + key_features, self.features)
         return functools.partial(
             scores.concat,
@@ -167,10 +143,6 @@ class TrilinearScore(LearnedScore):
 
     @nn.compact
     def _make(self, query_features: int, key_features: int) -> Score:
-        if query_features != key_features:
-            raise ValueError(
-                f"expected a query and a key of one width, got {query_features} and {key_features}"
-            )
         vector = lambda name: self.param(
             name, _column(self.kernel_init), (query_features,), self.param_dtype
         )
@@ -183,7 +155,7 @@ class TrilinearScore(LearnedScore):
 
 
 def _column(kernel_init: Initializer) -> Initializer:
-    """An initialiser of vectors: each vector is a column of a kernel."""
+    """Makes an initialiser of vectors: each vector is a column of a kernel."""
     return lambda key, shape, dtype: kernel_init(key, (*shape, 1), dtype)[..., 0]
 
 
@@ -206,13 +178,9 @@ class LearnedPositions(nn.Module):
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
 
-    def __post_init__(self):
-        check_functions(self)
-        super().__post_init__()
-
     @nn.compact
     def __call__(self, length: int, offset: ArrayLike = 0) -> Float[Array, "*b t d"]:
-        """The vectors of the `length` positions from `offset` on.
+        """Returns the vectors of the `length` positions from `offset` on.
 
         Args:
             length: `t`, the number of positions.
@@ -223,14 +191,9 @@ class LearnedPositions(nn.Module):
             `(t, features)`, or `(..., t, features)` with one offset for each batch row.
 
         Raises:
-            TypeError, ValueError: a size that is not an integer of 1 or above, or a length that is
-                not one of 0 or above.
             ValueError: positions outside the table. Under `jit` a traced offset is not known;
                 there the vectors of such positions are NaN.
         """
-        check_size("max_length", self.max_length)
-        check_size("features", self.features)
-        check_size("length", length, least=0)
         offset = as_integers("offset", offset)
         first, last = known_bound(jnp.min, offset), known_bound(jnp.max, offset)
         if first < 0 or last + length > self.max_length:
@@ -272,10 +235,6 @@ class RelativeBias(nn.Module):
     embedding_init: Initializer = nn.initializers.normal(1.0)
     param_dtype: DTypeLike = jnp.float32
 
-    def __post_init__(self):
-        check_functions(self)
-        super().__post_init__()
-
     @nn.compact
     def __call__(self) -> Callable[[Array, Array], Array]:
         """Returns a function from positions `(q, 1)` and `(1, k)` to the bias `(heads, q, k)`.
@@ -283,11 +242,8 @@ class RelativeBias(nn.Module):
         Pass it as `bias` to `dot_product_attention` or to a layer with heads.
 
         Raises:
-            TypeError, ValueError: a size that is not an integer of 1 or above.
             ValueError: sizes that leave a side without buckets, or a bucket without distances.
         """
-        for name in ("num_heads", "num_buckets", "max_distance"):
-            check_size(name, getattr(self, name))
         sides = 2 if self.bidirectional else 1
         exact = self.num_buckets // sides // 2
         if self.num_buckets % sides or exact < 1 or self.max_distance <= exact:
@@ -305,7 +261,7 @@ class RelativeBias(nn.Module):
         return bias
 
     def bucket(self, distance: Int[Array, "..."]) -> Int[Array, "..."]:
-        """The bucket of each distance `key - query`."""
+        """Returns the bucket of each distance `key - query`."""
         buckets = self.num_buckets
         if self.bidirectional:
             buckets //= 2

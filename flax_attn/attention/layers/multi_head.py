@@ -21,13 +21,6 @@ from flax_attn.attention.checks import (
     PerPair,
     Score,
     Window,
-    check_flag,
-    check_functions,
-    check_leading,
-    check_rate,
-    check_size,
-    described,
-    tells_names,
 )
 from flax_attn.attention.core import Across, Attended, Call, compute, heads_first, heads_last
 from flax_attn.attention.layers.attention import (
@@ -54,7 +47,7 @@ class HeadSizes(NamedTuple):
     value_width: int
 
 
-class Memory(NamedTuple):
+class KeysAndValues(NamedTuple):
     """The keys and values that queries attend to.
 
     They are inputs `(..., k, _)`, or projected ones, `(..., k, key heads, _)`.
@@ -66,7 +59,7 @@ class Memory(NamedTuple):
     is_projected: bool
 
     @classmethod
-    def of(cls, cache: AnyCache) -> "Memory":
+    def of(cls, cache: AnyCache) -> "KeysAndValues":
         keys, values = (jnp.swapaxes(array, -3, -2) for array in (cache.key, cache.value))
         return cls(keys, values, cache.length, is_projected=True)
 
@@ -75,7 +68,6 @@ class Memory(NamedTuple):
         return self.key.shape[-3] if self.is_projected else self.key.shape[-2]
 
 
-@tells_names
 class MultiHeadAttention(nn.Module):
     """Attention in several heads. Each head has its own projections of queries, keys and values.
 
@@ -161,29 +153,11 @@ class MultiHeadAttention(nn.Module):
     precision: PrecisionLike = None
 
     def __post_init__(self):
-        check_size("num_heads", self.num_heads)
-        sizes = ("num_key_heads", "key_features", "value_features", "out_features")
-        for name in (*sizes, "rotary_features"):
-            if getattr(self, name) is not None:
-                check_size(name, getattr(self, name))
-        for name in ("rotary_features", "rotary_frequencies"):
-            if getattr(self, name) is not None and not self.rotary:
-                raise ValueError(f"expected rotary=True with {name}={getattr(self, name)}")
-        has_period = self.rotary_max_period != MAX_PERIOD
-        if has_period and (not self.rotary or self.rotary_frequencies is not None):
-            raise ValueError(
-                f"expected rotary=True without rotary_frequencies with "
-                f"rotary_max_period={self.rotary_max_period}, which would change nothing"
-            )
-        for name in ("rotary", "sinks", "output_gate", "use_bias"):
-            check_flag(name, getattr(self, name))
-        if not isinstance(self.query_key_norm, bool):
-            check_norm("query_key_norm to be True, False or a class of norm", self.query_key_norm)
-        check_rate("dropout_rate", self.dropout_rate)
-        check_functions(self)
+        is_set = self.rotary_features is not None or self.rotary_frequencies is not None
+        if not self.rotary and (is_set or self.rotary_max_period != MAX_PERIOD):
+            raise ValueError("expected rotary=True beside other attributes of rotary")
         super().__post_init__()
 
-    @tells_names
     def __call__(
         self,
         query: Float[Array, "*b q d"],
@@ -262,7 +236,7 @@ class MultiHeadAttention(nn.Module):
         train: bool = False,
         need_weights: bool = True,
     ) -> tuple[Attended, Cache]:
-        """Causal self-attention of `t` new tokens to themselves and to the cached ones.
+        """Attends causally, from `t` new tokens to themselves and to the cached ones.
 
         The cache that is returned holds the new tokens, too. Decoding token by token, or a prompt
         first, gives the same result as `__call__(..., causal=True)` on all tokens at once.
@@ -284,7 +258,8 @@ class MultiHeadAttention(nn.Module):
             ValueError: a normaliser that needs all queries at once, such as the monotonic ones.
             ValueError: a sliding cache without a window, or with a larger one than its own.
         """
-        _check_decodes(lens.replaced(self.normalizer))
+        if needs_all_queries(normalizer := lens.replaced(self.normalizer)):
+            raise ValueError(f"expected a normalizer for one query at a time, got {normalizer}")
         inputs = as_input("inputs", inputs, self.dtype)
         keys, values = self._new(cache, inputs, None, lengths)
         extended = caches.append(cache, keys, values, lengths)
@@ -295,7 +270,7 @@ class MultiHeadAttention(nn.Module):
             read, offset = caches.in_order(cache, keys, values, lengths), cache.key.shape[-2] - 1
             mask = caches.from_position("mask", mask, cache.length - offset)
             bias = caches.from_position("bias", bias, cache.length - offset)
-        memory = Memory.of(read)
+        memory = KeysAndValues.of(read)
         limits: Limits = {"mask": mask, "bias": bias, "causal": True, "window": window}
         limits |= {"query_offset": offset, "prefix_lengths": prefix_lengths}
         limits |= {"query_lengths": lengths, "key_lengths": memory.lengths}
@@ -324,7 +299,6 @@ class MultiHeadAttention(nn.Module):
         Raises:
             ValueError: neither `max_length` nor `window`, or a window without a left bound.
         """
-        check_size("features", features)
         dtype = self.dtype if dtype is None else dtype
         own_dtype = jnp.float32 if dtype is None else dtype
         sizes = self._sizes(features)
@@ -332,7 +306,6 @@ class MultiHeadAttention(nn.Module):
             return caches.empty_sliding_cache(leading, window, *sizes, dtype=own_dtype)
         if max_length is None:
             raise ValueError("expected max_length or window for a cache, got neither")
-        check_size("max_length", max_length, least=0)
         return caches.empty_cache(leading, max_length, *sizes, dtype=own_dtype)
 
     def _memory(
@@ -342,21 +315,27 @@ class MultiHeadAttention(nn.Module):
         value: ArrayLike | None,
         cache: KeyValueCache | None,
         lengths: ArrayLike | None,
-    ) -> Memory:
-        """The inputs of keys and values, by default the query, or the cache."""
+    ) -> KeysAndValues:
+        """Returns the inputs of keys and values, by default the query, or the cache."""
         if cache is not None:
-            _check_alone(cache, key, value, lengths)
-            return Memory.of(cache)
+            has_others = any(other is not None for other in (key, value, lengths))
+            if isinstance(cache, SlidingCache) or has_others:
+                raise ValueError("expected a KeyValueCache, and no key, value or key_lengths")
+            return KeysAndValues.of(cache)
         key = query if key is None else as_input("key", key, self.dtype)
         value = key if value is None else as_input("value", value, self.dtype)
-        check_leading(query, key, value)
-        return Memory(key, value, lengths, is_projected=False)
+        if query.shape[:-2] != key.shape[:-2] or key.shape[:-1] != value.shape[:-1]:
+            raise ValueError(
+                "expected query (..., q, d), key (..., k, d'), value (..., k, e) of equal rows; "
+                f"got {query.shape}, {key.shape}, {value.shape}"
+            )
+        return KeysAndValues(key, value, lengths, is_projected=False)
 
     def _attend(
         self,
         query: Array,
         offset: ArrayLike,
-        memory: Memory,
+        memory: KeysAndValues,
         limits: Limits,
         train: bool,
         need_weights: bool,
@@ -400,16 +379,11 @@ class MultiHeadAttention(nn.Module):
         value: Array | None,
         lengths: ArrayLike | None,
     ) -> tuple[Array, Array]:
-        """Keys and values of new tokens, which are NaN where a token holds one."""
-        if not isinstance(cache, KeyValueCache | SlidingCache):
-            raise TypeError(f"expected a cache, as init_cache makes it, got {described(cache)}")
+        """Projects keys and values of new tokens, which are NaN where a token holds one."""
         key = as_input("key", key, self.dtype)
         value = key if value is None else as_input("value", value, self.dtype)
         if key.shape[:-2] != cache.length.shape:
-            raise ValueError(
-                f"expected inputs with the batch axes {cache.length.shape} of the cache, got "
-                f"{key.shape}"
-            )
+            raise ValueError(f"expected the batch axes {cache.length.shape}, got {key.shape}")
         key, value = without_padding(key, lengths), without_padding(value, lengths)
         finite = [jnp.isfinite(array).all(axis=-1) for array in (key, value)]
         key, value = (hide(array, is_finite) for array, is_finite in zip((key, value), finite))
@@ -424,7 +398,7 @@ class MultiHeadAttention(nn.Module):
     def _keys_and_values(
         self, key: Array, value: Array, sizes: HeadSizes, offset: ArrayLike = 0
     ) -> tuple[Array, Array]:
-        """The projections `(..., k, key heads, width)` of keys and of values."""
+        """Projects keys and values to `(..., k, key heads, width)`."""
         keys = self._project("key", (sizes.key_heads, sizes.key_width), key)
         values = self._project("value", (sizes.key_heads, sizes.value_width), value)
         return self._turned(keys, offset), values
@@ -463,7 +437,7 @@ class MultiHeadAttention(nn.Module):
 
     @nn.compact
     def _with_sinks(self, key_heads: int) -> Normalizer:
-        """The normaliser, with a sink for each head of scores `(..., heads, q, k)` if there are."""
+        """Returns the normaliser, with a sink for each head if there are sinks."""
         if not self.sinks:
             return self.normalizer
         heads = self.num_heads
@@ -474,7 +448,7 @@ class MultiHeadAttention(nn.Module):
 
     @nn.nowrap
     def _turned(self, vectors: Array, offset: ArrayLike) -> Array:
-        """Queries or keys `(..., t, heads, d)` from position `offset` on, turned if `rotary`."""
+        """Turns queries or keys `(..., t, heads, d)` from position `offset` on, if `rotary`."""
         if not self.rotary:
             return vectors
         return rotary_in_heads(
@@ -487,42 +461,22 @@ class MultiHeadAttention(nn.Module):
 
     @nn.nowrap
     def _sizes(self, features: int) -> HeadSizes:
-        """The sizes of keys and values for queries of `features`."""
+        """Returns the sizes of keys and values for queries of `features`."""
         heads = self.num_heads
         key_heads = heads if self.num_key_heads is None else self.num_key_heads
         key_features = features if self.key_features is None else self.key_features
         value_features = key_features if self.value_features is None else self.value_features
-        if heads < 1 or key_heads < 1 or heads % key_heads:
-            raise ValueError(
-                "expected num_heads to be a multiple of num_key_heads, both above 0, "
-                f"got {heads} and {key_heads}"
-            )
-        for name, size in (("key_features", key_features), ("value_features", value_features)):
-            if size % heads:
-                raise ValueError(f"expected {name} to be a multiple of {heads} heads, got {size}")
+        sizes = f"{heads} heads, {key_heads} key heads"
+        if min(heads, key_heads) < 1 or heads % key_heads:
+            raise ValueError(f"expected num_heads to be a multiple of num_key_heads, got {sizes}")
+        if key_features % heads or value_features % heads:
+            got = f"{key_features} and {value_features} for {sizes}"
+            raise ValueError(f"expected features to be a multiple of the heads, got {got}")
         return HeadSizes(key_heads, key_features // heads, value_features // heads)
 
 
-def _check_alone(cache: object, *others: object) -> None:
-    """Raises for a sliding cache, and for a cache together with keys, values or lengths."""
-    if isinstance(cache, SlidingCache):
-        raise TypeError("expected a KeyValueCache, got a SlidingCache, which only decode reads")
-    if not isinstance(cache, KeyValueCache):
-        raise TypeError(f"expected a KeyValueCache, such as init_cache makes, got {cache!r}")
-    if any(other is not None for other in others):
-        raise ValueError("expected no key, value or key_lengths beside a cache, which holds them")
-
-
-def _check_decodes(normalizer: Normalizer) -> None:
-    """Raises a ValueError for a normaliser that must see all queries at once."""
-    if needs_all_queries(normalizer):
-        raise ValueError(
-            f"expected a normalizer that sees one query at a time to decode with, got {normalizer}"
-        )
-
-
 def on_one_axis(inputs: Array, kernel: Array, dimension_numbers: Any, **options: Any) -> Array:
-    """`jax.lax.dot_general` for `dot_general=` of `nn.Dense` and `nn.DenseGeneral`.
+    """Computes `jax.lax.dot_general`, for `dot_general=` of `nn.Dense` and `nn.DenseGeneral`.
 
     The batch axes of the inputs become one axis before the product, and are put back after it. The
     result is the same. The gradient of the kernel then contracts one axis. With two axes, XLA first
@@ -546,14 +500,6 @@ def on_one_axis(inputs: Array, kernel: Array, dimension_numbers: Any, **options:
     flat = kernel.reshape(width, -1)
     product = jax.lax.dot(inputs.reshape(-1, width), flat, **options)
     return product.reshape(*batch, *kernel.shape[len(contracted) :])
-
-
-def check_norm(expected: str, norm: object) -> None:
-    """Raises a TypeError for what is no class of norm, and no function that makes a norm."""
-    is_module = isinstance(norm, nn.Module)
-    if is_module or not callable(norm):
-        got = f"a module {type(norm).__name__}; pass the class" if is_module else described(norm)
-        raise TypeError(f"expected {expected}, got {got}")
 
 
 def apply_norm(norm: Norm, inputs: Array, **options: Any) -> Array:

@@ -1,6 +1,5 @@
 """Use with other libraries: attention functions for linen and nnx, parameters from PyTorch."""
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,14 +8,8 @@ from flax.typing import PrecisionLike
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Key
 
-from flax_attn.attention.checks import (
-    check_mapping,
-    check_normalizer,
-    check_size,
-    known_bound,
-)
-from flax_attn.attention.core import compute, dot_product_attention, heads_last, make_call
-from flax_attn.attention.normalizers import masked_softmax
+from flax_attn.attention.checks import known_bound
+from flax_attn.attention.core import compute, heads_last, make_call
 from flax_attn.attention.scores import dot_product
 from flax_attn.types import Options, UserInput
 
@@ -50,12 +43,7 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
     Returns:
         A function of queries `(..., q, heads, d)`, keys and values `(..., k, heads, d)` and linen's
         other arguments. It returns the context `(..., q, heads, d)`.
-
-    Raises:
-        TypeError: an option that `dot_product_attention` does not have, or that linen passes.
     """
-    _check_options(options)
-    check_normalizer(options.get("normalizer", masked_softmax))
     options["score"] = dot_product(options.pop("scale", None), options.pop("softcap", None))
 
     def attention_fn(
@@ -96,10 +84,7 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
         context, weights = heads_last(compute(call), call.visible.weights_shape)
         if module is not None:
             if weights is None:
-                raise ValueError(
-                    "expected weights to sow, but chunk_size leaves none; "
-                    "use sow_weights=False or chunk_size=None"
-                )
+                raise ValueError("expected chunk_size=None with sow_weights=True")
             # in nnx the name stands for `nnx.Intermediate`
             module.sow("intermediates", "attention_weights", weights)
         return context
@@ -127,24 +112,8 @@ def nnx_attention_fn(**options: UserInput) -> Callable[..., Array]:
     Returns:
         A function of queries `(..., q, heads, d)`, keys and values `(..., k, key heads, d)` and
         nnx's other arguments. It returns the context `(..., q, heads, d)`.
-
-    Raises:
-        TypeError: an option that `dot_product_attention` does not have, or that nnx passes.
     """
     return linen_attention_fn(**options)
-
-
-def _check_options(options: Options) -> None:
-    """Raises a TypeError for an option that is unknown, or that the layer passes."""
-    of_layer = {"query", "key", "value", "bias", "mask"}
-    of_layer |= {"dropout_rng", "dropout_rate", "need_weights"}
-    taken = inspect.signature(dot_product_attention).parameters.keys() | {"normalizer"}
-    allowed = taken - of_layer
-    if not options.keys() <= allowed:
-        raise TypeError(
-            f"expected options among {', '.join(sorted(allowed))}, "
-            f"got {', '.join(sorted(options.keys() - allowed))}; the layer gives the others"
-        )
 
 
 def _check_position_known(query: Array, key: Array, options: Options) -> None:
@@ -152,14 +121,13 @@ def _check_position_known(query: Array, key: Array, options: Options) -> None:
     is_limited = options.get("causal") or options.get("window")
     if query.shape[-3] == 1 < key.shape[-3] and is_limited and "query_offset" not in options:
         raise ValueError(
-            "expected query_offset with causal or window for 1 query and "
-            f"{key.shape[-3]} keys, which do not tell the position of the query; "
+            "expected query_offset with causal or window for 1 query, whose position is not known; "
             "leave both out where the layer decodes"
         )
 
 
 def _as_boolean(mask: Array) -> Array:
-    """The boolean mask for zeros and ones, as linen's helpers make them.
+    """Converts a mask of zeros and ones, as linen's helpers make them, to a boolean one.
 
     In an additive mask, of 0 and -inf, a 0 means the opposite. Under `jit`, where the numbers are
     not known, such a mask hides every key.
@@ -195,41 +163,22 @@ def multi_head_params_from_torch(
         The dict `{"query", "key", "value", "out"}` of kernels, and of biases where there are some.
 
     Raises:
-        TypeError: a state that is no mapping.
-        ValueError: a missing array, an array without a parameter of `MultiHeadAttention`, an array
-            of another shape, or a width that is not a multiple of `num_heads`.
+        KeyError: a missing array.
+        ValueError: an array without a parameter of `MultiHeadAttention`, or a width that is not a
+            multiple of `num_heads`.
     """
-    check_mapping("the arrays by name as state, such as layer.state_dict()", state)
-    check_size("num_heads", num_heads)
     names = ("query", "key", "value")
     state = {name: jnp.asarray(array) for name, array in state.items()}
-    came = sorted(state)
-    try:
-        if "in_proj_weight" in state:
-            stacked = state.pop("in_proj_weight")
-            if stacked.ndim != 2 or stacked.shape[0] != 3 * stacked.shape[1]:
-                raise ValueError(f"expected in_proj_weight of shape (3 d, d), got {stacked.shape}")
-            weights = dict(zip(names, jnp.split(stacked, 3)))
-        else:
-            weights = {name: state.pop(f"{name[0]}_proj_weight") for name in names}
-        out = state.pop("out_proj.weight")
-    except KeyError as error:
-        inside = [name for name in came if name.endswith(".out_proj.weight")]
-        prefix = inside[0].removesuffix("out_proj.weight") if inside else ""
-        advice = f"; remove {prefix!r} from the names" if prefix else ""
-        raise ValueError(
-            f"expected {error} among the weights of a torch.nn.MultiheadAttention, got "
-            f"{came}{advice}"
-        ) from None
+    if "in_proj_weight" in state:
+        weights = dict(zip(names, jnp.split(state.pop("in_proj_weight"), 3)))
+    else:
+        weights = {name: state.pop(f"{name[0]}_proj_weight") for name in names}
+    out = state.pop("out_proj.weight")
     in_bias = state.pop("in_proj_bias", None)
-    if in_bias is not None and in_bias.shape != (3 * len(out),):
-        raise ValueError(f"expected in_proj_bias of shape {(3 * len(out),)}, got {in_bias.shape}")
     biases = {} if in_bias is None else dict(zip(names, jnp.split(in_bias, 3)))
     out_bias = state.pop("out_proj.bias", None)
     if state:
-        raise ValueError(
-            f"expected no {' or '.join(sorted(state))}: this layer has no such parameters"
-        )
+        raise ValueError(f"expected no arrays without a parameter here, got {sorted(state)}")
     if len(out) % num_heads:
         raise ValueError(f"expected num_heads to divide the width {len(out)}, got {num_heads}")
     # The last axis, `d`, becomes `(heads, d / heads)`.

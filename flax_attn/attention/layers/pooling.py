@@ -18,11 +18,9 @@ from flax_attn.attention.checks import (
     as_mask,
     as_number,
     broadcastable,
-    check_functions,
-    check_size,
 )
 from flax_attn.attention.core import Attended, Call, compute
-from flax_attn.attention.layers.attention import as_input, as_sequence, path_of
+from flax_attn.attention.layers.attention import as_input, path_of
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.visibility import Visibility, hide, make_visibility
 from flax_attn.types import Options
@@ -50,12 +48,6 @@ class AttentionPooling(nn.Module):
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
 
-    def __post_init__(self):
-        if self.hidden_features is not None:
-            check_size("hidden_features", self.hidden_features)
-        check_functions(self)
-        super().__post_init__()
-
     @nn.compact
     def __call__(
         self,
@@ -70,7 +62,7 @@ class AttentionPooling(nn.Module):
         `mask` `(..., t)` is True on the positions that count; `lengths` `(...)` is the number of
         real positions in each batch row.
         """
-        inputs = as_sequence("inputs", inputs, self.dtype)
+        inputs = as_input("inputs", inputs, self.dtype)
         inputs, visible = _without_padding(inputs, mask, lengths)
         options: Options = {
             "use_bias": self.use_bias,
@@ -109,12 +101,6 @@ class StructuredSelfAttention(nn.Module):
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
 
-    def __post_init__(self):
-        check_size("hidden_features", self.hidden_features)
-        check_size("num_hops", self.num_hops)
-        check_functions(self)
-        super().__post_init__()
-
     @nn.compact
     def __call__(
         self,
@@ -128,7 +114,7 @@ class StructuredSelfAttention(nn.Module):
 
         The arguments are those of `AttentionPooling`.
         """
-        inputs = as_sequence("inputs", inputs, self.dtype)
+        inputs = as_input("inputs", inputs, self.dtype)
         inputs, visible = _without_padding(inputs, mask, lengths)
         options: Options = {
             "use_bias": False,
@@ -174,18 +160,11 @@ class InputAttentionCell(nn.RNNCellBase):
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
 
-    def __post_init__(self):
-        check_size("features", self.features)
-        check_size("out_features", self.out_features)
-        as_number("alpha to be a number", self.alpha)
-        check_functions(self)
-        super().__post_init__()
-
     @nn.compact
     def __call__(
         self, carry: Float[Array, "*b h"], inputs: Float[Array, "*b d"]
     ) -> tuple[Float[Array, "*b h"], Attended]:
-        """One step. Returns the next state and `Attended`.
+        """Computes one step. Returns the next state and `Attended`.
 
         The context is the output `y` `(..., out_features)`, the weights are `g` `(..., d)`.
 
@@ -207,7 +186,7 @@ class InputAttentionCell(nn.RNNCellBase):
         gates = nn.sigmoid(
             dense(width, "state_gate", False)(carry) + dense(width, "input_gate", True)(inputs)
         )
-        scores = as_dtype_of(gates, as_number("alpha to be a number", self.alpha)) * gates
+        scores = as_dtype_of(gates, as_number(self.alpha)) * gates
         weights = lens.normalized(masked_softmax, scores, path_of(self)).astype(inputs.dtype)
         state = self.activation(
             dense(self.features, "state", False)(carry)
@@ -220,7 +199,7 @@ class InputAttentionCell(nn.RNNCellBase):
     def initialize_carry(
         self, rng: Key[Array, ""], input_shape: tuple[int, ...]
     ) -> Float[Array, "*b h"]:
-        """The state before the first step: zeros."""
+        """Makes the state before the first step: zeros."""
         return jnp.zeros((*input_shape[:-1], self.features))
 
     @property
@@ -229,17 +208,12 @@ class InputAttentionCell(nn.RNNCellBase):
 
 
 def diversity_penalty(weights: Float[Array, "*b r t"]) -> Float[Array, "*b"]:
-    """The squared Frobenius norm `||A A^T - I||_F^2` of the weights in each row of the batch.
+    """Computes the squared Frobenius norm `||A A^T - I||_F^2` of weights, for each batch row.
 
     It is 0 if each hop attends to a single position, and no two hops to the same one.
 
     Source: Lin et al. 2017 (arXiv:1703.03130), eq. 8.
-
-    Raises:
-        ValueError: weights of fewer than two axes.
     """
-    if jnp.ndim(weights) < 2:
-        raise ValueError(f"expected weights (..., hops, t), got {jnp.shape(weights)}")
     overlap = jnp.einsum("...it,...jt->...ij", weights, weights)
     identity = with_rank(jnp.eye(weights.shape[-2], dtype=weights.dtype), weights.ndim)
     return jnp.sum(jnp.square(overlap - identity), axis=(-2, -1))

@@ -14,7 +14,6 @@ for `pre_norm`; OLMo Team 2024 (arXiv:2501.00656), section 3.2, and Gemma Team 2
 """
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -28,20 +27,13 @@ from flax_attn.attention.cache import KeyValueCache, SlidingCache
 from flax_attn.attention.checks import (
     PerPair,
     Window,
-    as_number,
-    check_functions,
-    check_rate,
-    check_size,
-    described,
-    tells_names,
 )
 from flax_attn.attention.core import Across, Attended
-from flax_attn.attention.layers.attention import as_input, needs_key, without_padding
+from flax_attn.attention.layers.attention import as_input, without_padding
 from flax_attn.attention.layers.multi_head import (
     MultiHeadAttention,
     Norm,
     apply_norm,
-    check_norm,
     on_one_axis,
 )
 from flax_attn.attention.visibility import Limits, hide, make_visibility
@@ -79,12 +71,6 @@ class FeedForward(nn.Module):
     precision: PrecisionLike = None
     across: Across | None = None
 
-    def __post_init__(self):
-        check_size("features", self.features)
-        check_rate("dropout_rate", self.dropout_rate)
-        check_functions(self)
-        super().__post_init__()
-
     @nn.compact
     def __call__(
         self, inputs: Float[Array, "*b t d"], *, train: bool = False
@@ -102,8 +88,7 @@ class FeedForward(nn.Module):
             hidden *= self.activation(nn.Dense(self.features, **options, name="gate")(inputs))
         else:
             hidden = self.activation(hidden)
-        with needs_key("dropout"):
-            hidden = nn.Dropout(self.dropout_rate, deterministic=not train)(hidden)
+        hidden = nn.Dropout(self.dropout_rate, deterministic=not train)(hidden)
         return nn.Dense(inputs.shape[-1], **options, name="out")(hidden)
 
 
@@ -141,12 +126,10 @@ class EncoderBlock(nn.Module):
     param_dtype: DTypeLike = jnp.float32
 
     def __post_init__(self):
-        _check_modules(attention=self.attention, feed_forward=self.feed_forward)
-        _check_block(self)
+        _check_parallel(self)
         super().__post_init__()
 
     @nn.compact
-    @tells_names
     def __call__(
         self,
         inputs: Float[Array, "*b t d"],
@@ -182,7 +165,7 @@ class EncoderBlock(nn.Module):
         return Attended(x, weights)
 
 
-class Decoded(NamedTuple):
+class DecodedBlock(NamedTuple):
     """The result of a decoder block.
 
     The context is the outputs `(..., t, d)`. `weights` are on the target tokens, `cross_weights` on
@@ -219,14 +202,10 @@ class DecoderBlock(nn.Module):
     param_dtype: DTypeLike = jnp.float32
 
     def __post_init__(self):
-        _check_modules(attention=self.attention, feed_forward=self.feed_forward)
-        if self.cross_attention is not None:
-            _check_modules(cross_attention=self.cross_attention)
-        _check_block(self, self.cross_attention)
+        _check_parallel(self, self.cross_attention)
         super().__post_init__()
 
     @nn.compact
-    @tells_names
     def __call__(
         self,
         inputs: Float[Array, "*b t d"],
@@ -244,7 +223,7 @@ class DecoderBlock(nn.Module):
         memory_segments: ArrayLike | None = None,
         train: bool = False,
         need_weights: bool = True,
-    ) -> Decoded:
+    ) -> DecodedBlock:
         """Decodes `t` tokens: a whole target, or with `cache` the tokens after those in the cache.
 
         Args:
@@ -284,14 +263,14 @@ class DecoderBlock(nn.Module):
         attend: Callable[[Array], tuple[Array, Tree]],
         look: Callable[[Array], Attended] | None,
         train: bool,
-    ) -> Decoded:
+    ) -> DecodedBlock:
         add, cross_weights = functools.partial(_add, self, x.dtype, train), None
         attended, (weights, cache) = add("attention", attend, x)
         if look is not None:
             attended, cross_weights = add("cross_attention", look, attended)
         feed = lambda x: (self.feed_forward(x, train=train), None)
         x, _ = add("feed_forward", feed, attended, x if self.parallel else None)
-        return Decoded(x, weights, cross_weights, cache)
+        return DecodedBlock(x, weights, cross_weights, cache)
 
     def _attend(
         self,
@@ -301,7 +280,7 @@ class DecoderBlock(nn.Module):
         segments: ArrayLike | None,
         options: Options,
     ) -> tuple[Array, tuple[Array | None, KeyValueCache | SlidingCache | None]]:
-        """Causal self-attention: context, weights, and the cache with the new tokens."""
+        """Attends causally. Returns context, weights, and the cache with the new tokens."""
         if cache is None:
             options = options | {"query_lengths": lengths, "query_segments": segments}
             context, weights = self.attention(x, causal=True, **options)
@@ -317,7 +296,7 @@ class DecoderBlock(nn.Module):
         cache: KeyValueCache | SlidingCache | None,
         options: Options,
     ) -> Callable[[Array], Attended] | None:
-        """Attention to the memory, or to the cache of its keys and values; None without both."""
+        """Makes the attention to the memory, or to the cache of its keys and values."""
         attention = self.cross_attention
         if (memory is None) != (attention is None):
             raise ValueError("expected a memory in a block with cross_attention, and only there")
@@ -347,14 +326,10 @@ def _add(
     read = x if read is None else read
     context, others = part(norm(read, "_norm") if block.pre_norm else read)
     if context.shape != x.shape:
-        raise ValueError(
-            f"expected {name} of a block to return the shape {x.shape} of its inputs, got "
-            f"{context.shape}; leave out_features out"
-        )
+        raise ValueError(f"expected {name} to return the shape {x.shape}, got {context.shape}")
     if block.output_norm:
         context = norm(context, "_output_norm")
-    with needs_key("dropout"):
-        x = x + nn.Dropout(block.dropout_rate, deterministic=not train)(context)
+    x = x + nn.Dropout(block.dropout_rate, deterministic=not train)(context)
     return x if block.pre_norm or block.output_norm else norm(x, "_norm"), others
 
 
@@ -374,35 +349,7 @@ def _without_hidden(x: Array, attention: MultiHeadAttention, limits: Limits) -> 
     return hide(x, has_key | has_query | jnp.isfinite(x).all(axis=-1))
 
 
-def _check_modules(**modules: object) -> None:
-    """Raises a TypeError for a part of a block that is not a module, or in another's place."""
-    for name, module in modules.items():
-        is_network = name == "feed_forward"
-        example = "FeedForward(256)" if is_network else "MultiHeadAttention(8)"
-        if not isinstance(module, nn.Module):
-            got = described(module)
-            raise TypeError(f"expected a module as {name}, such as {example}, got {got}")
-        if isinstance(module, MultiHeadAttention if is_network else FeedForward):
-            expected = "a network" if is_network else "a layer of attention"
-            raise TypeError(f"expected {expected} as {name}, got {type(module).__name__}")
-        argument = "train" if is_network else "query_lengths"
-        if not _takes(type(module), argument):
-            raise TypeError(
-                f"expected a module that takes {argument} as {name}, such as {example}, got "
-                f"{type(module).__name__}"
-            )
-
-
-def _takes(layer: type[nn.Module], name: str) -> bool:
-    """Whether the call of a layer takes an argument of a name."""
-    taken = inspect.signature(layer.__call__).parameters.values()
-    return any(one.name == name or one.kind is one.VAR_KEYWORD for one in taken)
-
-
-def _check_block(block: EncoderBlock | DecoderBlock, cross_attention: object = None) -> None:
-    """Raises for bad attributes, and for a parallel block whose parts cannot read one input."""
-    check_norm("norm to be a class of norm, such as nn.RMSNorm", block.norm)
-    as_number("epsilon to be a number", block.epsilon)
-    check_rate("dropout_rate", block.dropout_rate)
+def _check_parallel(block: EncoderBlock | DecoderBlock, cross_attention: object = None) -> None:
+    """Raises a ValueError for a parallel block whose parts cannot read one input."""
     if block.parallel and (not block.pre_norm or cross_attention is not None):
         raise ValueError("expected pre_norm=True and no cross_attention in a parallel block")

@@ -1,7 +1,7 @@
 """Data sets.
 
 Each is a frozen dataclass whose fields are the keys under `data`; `DATA` maps a config's
-`data.name` to its class. `kinds` adds the data sets that stand in the file of a kind of task.
+`data.name` to its class.
 """
 
 from flax_attn.data.sets.images import MNIST as MNIST
@@ -9,7 +9,6 @@ from flax_attn.data.sets.images import ImageFiles as ImageFiles
 from flax_attn.data.sets.kinds import DataSet as DataSet
 from flax_attn.data.sets.kinds import ImageData as ImageData
 from flax_attn.data.sets.kinds import PairData as PairData
-from flax_attn.data.sets.kinds import SeriesData as SeriesData
 from flax_attn.data.sets.kinds import SignalData as SignalData
 from flax_attn.data.sets.kinds import TextData as TextData
 from flax_attn.data.sets.kinds import Training as Training
@@ -23,6 +22,8 @@ from flax_attn.data.sets.memory import PairLists as PairLists
 from flax_attn.data.sets.memory import SignalArrays as SignalArrays
 from flax_attn.data.sets.memory import TextLists as TextLists
 from flax_attn.data.sets.memory import from_python as from_python
+from flax_attn.data.sets.numbers import BoxSums as BoxSums
+from flax_attn.data.sets.numbers import LargestCount as LargestCount
 from flax_attn.data.sets.pairs import Dates as Dates
 from flax_attn.data.sets.pairs import Multi30k as Multi30k
 from flax_attn.data.sets.pairs import PairsTSV as PairsTSV
@@ -32,6 +33,7 @@ from flax_attn.data.sets.signals import Shapes as Shapes
 from flax_attn.data.sets.signals import SignalsNPZ as SignalsNPZ
 from flax_attn.data.sets.texts import SST as SST
 from flax_attn.data.sets.texts import AGNews as AGNews
+from flax_attn.data.sets.texts import NumberCSV as NumberCSV
 from flax_attn.data.sets.texts import TextCSV as TextCSV
 
 DATA: dict[str, type[DataSet]] = {
@@ -42,6 +44,9 @@ DATA: dict[str, type[DataSet]] = {
     "ag_news": AGNews,
     "sst": SST,
     "text_csv": TextCSV,
+    "number_csv": NumberCSV,
+    "largest_count": LargestCount,
+    "box_sums": BoxSums,
     "input_series": InputSeries,
     "reverse": Reverse,
     "dates": Dates,

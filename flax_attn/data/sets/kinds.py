@@ -6,22 +6,19 @@ Each kind says what `load` returns. A data set of one's own is a subclass of a k
 """
 
 import abc
-import dataclasses
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Array
+from msgspec import Meta
 
-from flax_attn.data.pairs import Pair
-from flax_attn.data.text import PREPROCESSING
-from flax_attn.data.tokenizers import KINDS
-from flax_attn.errors import UsageError
-from flax_attn.fields import Part, above_zero, one_of, zero_or_above
+from flax_attn.data.raw import Columns, Raw
+from flax_attn.schema import LARGEST, NonNegativeInt, PositiveInt, Seed, SmallCount, require
 
-NUM_SEEDS = 2**32
+Preprocessing = Literal["news", "news words", "words", "lower", "marked"]
+VocabularySize = Annotated[int, Meta(ge=3, le=LARGEST)]  # two are for padding and the unknown
 
 
 class Training(NamedTuple):
@@ -36,58 +33,36 @@ class Training(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSet(Part, abc.ABC):
-    """What every data set has.
+class DataSet(abc.ABC):
+    """A data set. Its task is that of its input and its target.
 
     Attributes:
         topic: what the data are, as errors name it.
+        input: `signal`, `image`, `text` or `tokens`.
+        target: `signal`, `number`, `classes`, `text` or `next`. A data set with several has a field
+            of this name.
         seed: decides the data and their splits, the same for all seeds of a run.
     """
 
-    PART: ClassVar[str] = "data"
     topic: ClassVar[str] = "other data"
+    input: ClassVar[str] = ""
+    target: ClassVar[str] = ""
 
-    seed: int = 42
+    seed: Seed = 42
 
-    def __post_init__(self) -> None:
-        zero_or_above(self, "seed")
-        if self.seed >= NUM_SEEDS:
-            raise UsageError(f"expected seeds below 2**32, got data.seed={self.seed}")
+    def __post_init__(self) -> None:  # noqa: B027 - most data sets have no such rule
+        """Raises a UsageError if fields do not go together."""
 
-    def check_training(self, training: Training) -> None:
-        """Raises a UsageError where the data cannot be trained on in this way."""
-
-    def idle(self) -> dict[str, str]:
-        """Names of fields that decide nothing beside the others, and what they would need."""
-        return {}
-
-
-class SignalRows(NamedTuple):
-    """Signals of a split: inputs and targets `(n, t, c)`, and what marks the pictures, by name."""
-
-    inputs: Array | np.ndarray
-    targets: Array | np.ndarray
-    marks: dict[str, Array | np.ndarray]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SignalData(DataSet):
-    """Signals that become other signals, in the user's units."""
-
-    topic = "signals"
-
-    @property
-    def shape(self) -> tuple[int, int] | None:
-        """The length and the number of channels of the inputs; None where only the data say."""
-        return None
+    def check_training(self, training: Training) -> None:  # noqa: B027
+        """Raises a UsageError if the data cannot be trained on in this way."""
 
     @abc.abstractmethod
-    def load(self, manual_dir: Path | None) -> dict[str, SignalRows]:
-        """The splits `train`, `valid` and `test`; `valid` may be empty."""
+    def load(self, manual_dir: Path | None) -> Raw:
+        """Returns the splits `train` and `test`, and `valid` where one is held out.
 
-    def files(self) -> dict[str, str]:
-        """The SHA-256 sums of the files that are read, by name."""
-        return {}
+        Raises:
+            UsageError: data that are missing, damaged, or do not make a data set.
+        """
 
     @property
     def num_used(self) -> int | None:
@@ -99,47 +74,33 @@ class SignalData(DataSet):
         """Whether every step draws new examples by `draw`."""
         return False
 
-    def draw(self, key: Array, number: int) -> SignalRows:
-        """New examples from a key."""
+    def draw(self, key: Array, number: int) -> Columns:
+        """Draws new examples from a key."""
         raise NotImplementedError
 
 
-class SeriesRows(NamedTuple):
-    """Series of a split: inputs `(n, t, series)` and targets `(n, t, 1)`."""
-
-    inputs: Array | np.ndarray
-    targets: Array | np.ndarray
-
-
 @dataclass(frozen=True, kw_only=True)
-class SeriesData(DataSet):
-    """Several input series. The series number `relevant` decides the output."""
+class SignalData(DataSet):
+    """Signals `(n, t, channels)`, and by default a signal `(n, t, 1)` for each.
 
-    topic = "series"
-
-    length: int
-    num_series: int
-    relevant: int
-
-    @abc.abstractmethod
-    def load(self, manual_dir: Path | None) -> dict[str, SeriesRows]:
-        """The splits `train`, `valid` and `test`."""
-
-
-class Images(NamedTuple):
-    """Images and their classes: by split pixels `(n, height, width)` in [0, 1] and labels `(n,)`.
-
-    `files` are the SHA-256 sums of what was read, by name.
+    Attributes:
+        normalized: whether a run normalizes them.
     """
 
-    splits: dict[str, tuple[np.ndarray, np.ndarray]]
-    classes: Sequence[str]
-    files: dict[str, str]
+    topic = "signals"
+    input = "signal"
+    target = "signal"
+    normalized: ClassVar[bool] = True
+
+    @property
+    def shape(self) -> tuple[int, int] | None:
+        """The length and the number of channels of the inputs; None where only the data say."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageData(DataSet):
-    """Images in classes.
+    """Images `(n, height, width)` in [0, 1], and by default the class of each.
 
     Attributes:
         light_ink: whether they are light ink on a dark ground. Then a picture to predict that has a
@@ -147,11 +108,9 @@ class ImageData(DataSet):
     """
 
     topic = "images"
+    input = "image"
+    target = "classes"
     light_ink: ClassVar[bool] = False
-
-    @abc.abstractmethod
-    def load(self, manual_dir: Path | None) -> Images:
-        """The splits `train` and `test`, and `valid` where one is held out."""
 
     @property
     def image_shape(self) -> tuple[int, int] | None:
@@ -159,22 +118,8 @@ class ImageData(DataSet):
         return None
 
     def prepare(self, images: np.ndarray) -> np.ndarray:
-        """Images `(n, height, width)` in [0, 1], scaled where the data set scales its own."""
+        """Scales images `(n, height, width)` in [0, 1] where the data set scales its own."""
         return images
-
-
-LabelledTexts = tuple[Sequence[str], Sequence[str]]  # texts and the name of the class of each
-
-
-class Texts(NamedTuple):
-    """Texts and the names of their classes by split, and the names of all classes.
-
-    `files` are the SHA-256 sums of the files that were read.
-    """
-
-    splits: dict[str, LabelledTexts]
-    classes: Sequence[str]
-    files: dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,27 +135,16 @@ class Tokens(DataSet):
         shuffle: whether rows come in a new order in every epoch.
     """
 
-    preprocessing: str = "words"
-    tokenizer: str = "word"
-    vocabulary_size: int = 5_000
-    max_length: int = 200
-    num_buckets: int = 1
+    preprocessing: Preprocessing = "words"
+    tokenizer: Literal["word", "character", "bpe"] = "word"
+    vocabulary_size: VocabularySize = 5_000
+    max_length: PositiveInt = 200
+    num_buckets: SmallCount = 1
     shuffle: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of(self, "preprocessing", list(PREPROCESSING))
-        one_of(self, "tokenizer", KINDS)
-        if self.vocabulary_size < 3:
-            raise UsageError(
-                f"expected data.vocabulary_size of 3 or above, got {self.vocabulary_size}"
-            )
-        above_zero(self, "max_length", "num_buckets")
-        if not self.shuffle and self.num_buckets > 1:
-            raise UsageError(
-                "expected data.num_buckets=1 with data.shuffle=False; rows in buckets are not in "
-                "their order"
-            )
+        require(self.shuffle or self.num_buckets == 1, "data.num_buckets=1 with data.shuffle=False")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,37 +156,25 @@ class ReadTexts(Tokens):
         num_pairs: the number of the most frequent pairs of neighbouring words; 0 for none.
     """
 
-    num_ngrams: int = 0
-    num_pairs: int = 0
+    num_ngrams: NonNegativeInt = 0
+    num_pairs: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        zero_or_above(self, "num_ngrams", "num_pairs")
-        if self.num_ngrams == 1:
-            raise UsageError("expected data.num_ngrams of 0 (for none) or above 1, got 1")
-        if (self.num_ngrams or self.num_pairs) and self.tokenizer != "word":
-            raise UsageError(
-                f"expected data.tokenizer=word with data.num_ngrams or data.num_pairs, got "
-                f"{self.tokenizer}"
-            )
+        require(self.num_ngrams != 1, "data.num_ngrams of 0 (for none) or above 1")
+        require(
+            self.tokenizer == "word" or not (self.num_ngrams or self.num_pairs),
+            "data.tokenizer=word with data.num_ngrams or data.num_pairs",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextData(ReadTexts):
-    """Texts in classes."""
+    """Texts, and by default the class of each."""
 
     topic = "texts"
-
-    @abc.abstractmethod
-    def load(self, manual_dir: Path | None) -> Texts:
-        """The splits `train` and `test`, and `valid` where one is held out."""
-
-
-class Pairs(NamedTuple):
-    """Pairs of texts by split, and the SHA-256 sums of the files that were read."""
-
-    splits: dict[str, list[Pair]]
-    files: dict[str, str]
+    input = "text"
+    target = "classes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,58 +187,28 @@ class PairData(Tokens):
     """
 
     topic = "pairs"
+    input = "text"
+    target = "text"
     is_natural: ClassVar[bool] = True
 
-    preprocessing: str = "lower"
-    max_length: int = 100
-    num_buckets: int = 4
+    preprocessing: Preprocessing = "lower"
+    max_length: PositiveInt = 100
+    num_buckets: SmallCount = 4
     shared_vocabulary: bool = False
 
     def prepare(self, source: str) -> str:
         """A source of the user's as the data set writes its own."""
         return source
 
-    @abc.abstractmethod
-    def load(self, manual_dir: Path | None) -> Pairs:
-        """The splits `train`, `valid` and `test`."""
-
 
 def check_fractions(valid: float, test: float) -> None:
     """Raises a UsageError for shares of validation and test that leave nothing to train on."""
-    if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
-        raise UsageError(
-            f"expected data.valid_fraction and data.test_fraction of 0 or above, together below "
-            f"1, got {valid} and {test}"
-        )
-
-
-def check_parted(data: DataSet, splits: Collection[str], file: str) -> None:
-    """Raises a UsageError for a share of a split that a file has already.
-
-    A share of 0 and the default are of no file.
-    """
-    defaults = {field.name: field.default for field in dataclasses.fields(data)}
-    for split in ("valid", "test"):
-        key = f"{split}_fraction"
-        if split in splits and (share := getattr(data, key)) not in (0, defaults[key]):
-            raise UsageError(
-                f"expected data.{key}={defaults[key]} for {file}, which has a {split} split of its "
-                f"own, got {share}; leave it out"
-            )
+    require(valid + test < 1, "data.valid_fraction and data.test_fraction together below 1")
 
 
 def check_validation(valid_fraction: float, training: Training) -> None:
-    """Raises a UsageError where `valid` is measured and none is held out."""
-    if "valid" in training.evaluate and not valid_fraction:
-        raise UsageError(
-            "expected data.valid_fraction above 0 with 'valid' in config key 'evaluate'"
-        )
-
-
-def check_held_out(valid_fraction: float, training: Training) -> None:
-    """Raises a UsageError unless `valid` is measured where there is one, and only there."""
-    if ("valid" in training.evaluate) != (valid_fraction > 0):
-        raise UsageError(
-            "expected 'valid' in config key 'evaluate' where data.valid_fraction is above 0, and "
-            f"only there, got {valid_fraction} with {', '.join(training.evaluate)}; change one"
-        )
+    """Raises a UsageError if `valid` is measured and none is held out."""
+    require(
+        valid_fraction or "valid" not in training.evaluate,
+        "data.valid_fraction above 0 with 'valid' in config key 'evaluate'",
+    )

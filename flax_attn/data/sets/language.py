@@ -1,27 +1,29 @@
 """Data sets of running text, for language models."""
 
-import abc
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
 
 from flax_attn.data import toy
 from flax_attn.data.files import read_text
-from flax_attn.data.sets.kinds import DataSet, Training, check_fractions, check_held_out
+from flax_attn.data.raw import Columns, Raw
+from flax_attn.data.sets.kinds import (
+    DataSet,
+    Training,
+    VocabularySize,
+    check_fractions,
+    check_validation,
+)
 from flax_attn.data.splits import at_random
 from flax_attn.errors import UsageError
-from flax_attn.fields import above_zero, one_of
 from flax_attn.files import expanded, sha256
+from flax_attn.schema import LARGEST, Count, FilePath, Fraction, require
 
-TOKENIZERS = {"character": 3, "bytes": 258}  # and the fewest tokens of each
-
-
-class Language(NamedTuple):
-    """The text of each split, and the SHA-256 sums of the files that were read."""
-
-    splits: dict[str, str]
-    files: dict[str, str]
+NUM_BYTES = 258  # with the two for padding and for what is unknown
+Letters = Annotated[int, Meta(ge=2, le=len(toy.LETTERS))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,28 +40,23 @@ class LanguageData(DataSet):
     """
 
     topic = "a text to continue"
+    input = "tokens"
+    target = "next"
     by_line: ClassVar[bool] = False
 
-    tokenizer: str = "character"
-    vocabulary_size: int = 512
-    max_length: int = 64
-    valid_fraction: float = 0.0
-    test_fraction: float = 0.1
+    tokenizer: Literal["character", "bytes"] = "character"
+    vocabulary_size: VocabularySize = 512
+    max_length: Annotated[int, Meta(ge=2, le=LARGEST)] = 64
+    valid_fraction: Fraction = 0.0
+    test_fraction: Annotated[float, Meta(gt=0, lt=1)] = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of(self, "tokenizer", list(TOKENIZERS))
         check_fractions(self.valid_fraction, self.test_fraction)
-        if not self.test_fraction:
-            raise UsageError("expected data.test_fraction above 0, got 0")
-        if self.max_length < 2:
-            raise UsageError(f"expected data.max_length of 2 or above, got {self.max_length}")
-        least = TOKENIZERS[self.tokenizer]
-        if self.vocabulary_size < least:
-            raise UsageError(
-                f"expected data.vocabulary_size of {least} or above for data.tokenizer="
-                f"{self.tokenizer}, got {self.vocabulary_size}"
-            )
+        require(
+            self.tokenizer == "character" or self.vocabulary_size >= NUM_BYTES,
+            f"data.vocabulary_size of {NUM_BYTES} or above for data.tokenizer=bytes",
+        )
 
     @property
     def most_repeated(self) -> int:
@@ -68,13 +65,9 @@ class LanguageData(DataSet):
         return (self.max_length - start) // 2
 
     def check_training(self, training: Training) -> None:
-        check_held_out(self.valid_fraction, training)
+        check_validation(self.valid_fraction, training)
 
-    @abc.abstractmethod
-    def load(self, manual_dir: Path | None) -> Language:
-        """The splits `train` and `test`, and `valid` where one is held out."""
-
-    def split(self, text: str) -> dict[str, str]:
+    def split(self, text: str) -> dict[str, Columns]:
         """The splits of a text, none of them empty.
 
         Raises:
@@ -98,18 +91,19 @@ class LanguageData(DataSet):
                 f"expected enough text for training, validation and test, got {len(text)} "
                 f"characters"
             )
-        return {name: splits[name] for name in wanted}
+        # a text is both: each token is the target of those before it
+        return {name: Columns(splits[name], splits[name]) for name in wanted}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tinyshakespeare(LanguageData):
     """Parts of Shakespeare's plays. By default the last tenth tests, as in nanoGPT."""
 
-    def load(self, manual_dir: Path | None) -> Language:
+    def load(self, manual_dir: Path | None) -> Raw:
         from flax_attn.data import tinyshakespeare  # its reader takes as long to import as jax
 
         text, files = tinyshakespeare.load_tinyshakespeare(manual_dir)
-        return Language(self.split(text), files)
+        return Raw(self.split(text), files)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,17 +111,12 @@ class TextFile(LanguageData):
     """The user's own text, in UTF-8.
 
     Attributes:
-        file: its path.
+        file: the path of a text, FILE.txt.
     """
 
-    file: str
+    file: FilePath
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.file:
-            raise UsageError("expected --data.file=FILE.txt, the path of a text to learn from")
-
-    def load(self, manual_dir: Path | None) -> Language:
+    def load(self, manual_dir: Path | None) -> Raw:
         path = expanded(self.file)
         try:
             text = read_text(path)
@@ -139,7 +128,7 @@ class TextFile(LanguageData):
             raise UsageError(f"expected a text in {self.file}, got an empty file")
         if "\0" in text:
             raise UsageError(f"expected a text in {self.file}, got a binary file")
-        return Language(self.split(text), {self.file: sha256(path)})
+        return Raw(self.split(text), {self.file: sha256(path)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,21 +139,17 @@ class MadeLines(LanguageData):
         num_lines: of all splits together.
     """
 
-    num_lines: int = 20_000
+    num_lines: Count = 20_000
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        above_zero(self, "num_lines")
-
-    def _make(self, draw: Callable[[int, int], list[str]]) -> Language:
-        return Language(self.split("\n".join(draw(self.seed, self.num_lines))), {})
+    def _make(self, draw: Callable[[int, int], list[str]]) -> Raw:
+        return Raw(self.split("\n".join(draw(self.seed, self.num_lines))))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Names(MadeLines):
     """Names of an invented language. All vowels of a name are of one kind."""
 
-    def load(self, manual_dir: Path | None) -> Language:
+    def load(self, manual_dir: Path | None) -> Raw:
         return self._make(toy.names)
 
 
@@ -178,27 +163,24 @@ class Repeats(MadeLines):
 
     by_line: ClassVar[bool] = True
 
-    max_length: int = 50
-    min_letters: int = 5
-    max_letters: int = 24
+    max_length: Annotated[int, Meta(ge=2, le=LARGEST)] = 50
+    min_letters: Letters = 5
+    max_letters: Letters = 24
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 2 <= self.min_letters <= self.max_letters <= len(toy.LETTERS):
-            raise UsageError(
-                f"expected data.min_letters and data.max_letters from 2 to {len(toy.LETTERS)}, in "
-                f"this order, got {self.min_letters} and {self.max_letters}"
-            )
-        if self.max_length < 2 * self.max_letters + 1:
-            raise UsageError(
-                f"expected data.max_length of at least {2 * self.max_letters + 1} for "
-                f"data.max_letters={self.max_letters}, got {self.max_length}"
-            )
+        require(
+            self.min_letters <= self.max_letters, "data.min_letters of at most data.max_letters"
+        )
+        require(
+            self.max_length > 2 * self.max_letters,
+            "data.max_length above twice data.max_letters",
+        )
 
     @property
     def most_repeated(self) -> int:
         return self.max_letters
 
-    def load(self, manual_dir: Path | None) -> Language:
+    def load(self, manual_dir: Path | None) -> Raw:
         sizes = {"min_length": self.min_letters, "max_length": self.max_letters}
         return self._make(lambda seed, number: toy.repeated_letters(seed, number, **sizes))

@@ -1,46 +1,34 @@
 """Data sets whose contents are given from Python.
 
-A config records their SHA-256, not the contents. A kind of task takes such data if there is a
-subclass of `InMemory` that `replaces` its data sets.
+A config records their SHA-256, not the contents.
 """
 
-import abc
 import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Literal
 
 import numpy as np
 
 from flax_attn.data import contents
 from flax_attn.data.contents import SPLITS
-from flax_attn.data.pairs import Pair
-from flax_attn.data.sets.images import in_classes
+from flax_attn.data.raw import Columns, Raw, complete
 from flax_attn.data.sets.kinds import (
     DataSet,
     ImageData,
-    Images,
-    LabelledTexts,
     PairData,
-    Pairs,
     SignalData,
-    SignalRows,
     TextData,
-    Texts,
     Training,
 )
-from flax_attn.data.sets.signals import with_valid
-from flax_attn.data.sets.texts import split
-from flax_attn.data.splits import at_random
 from flax_attn.errors import UsageError
-from flax_attn.fields import shares
+from flax_attn.schema import Fraction, Split, require
 from flax_attn.types import JsonObject, UserInput
 
-Rows = tuple[UserInput, UserInput]  # inputs and targets; arrays or lists of texts
-Content = Mapping[str, Rows]  # by split: train, test, and perhaps valid
+Content = Mapping[str, Columns]  # by split: train, test, and perhaps valid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,172 +36,84 @@ class InMemory(DataSet):
     """What all contents from Python have.
 
     Attributes:
-        replaces: the data sets whose place these contents take in a config.
-        sizes: the fields that hold the shape of a row of the inputs, if all rows have one.
         splits: those that were given; without `valid` a part of `train` is held out.
         valid_fraction: the share of `train` that is held out then.
         sha256: of the contents.
         content: inputs and targets by split; None for a run that is read back.
     """
 
-    replaces: ClassVar[type[DataSet]]
-    sizes: ClassVar[tuple[str, ...]] = ()
-
-    splits: tuple | list
+    splits: tuple[Split, ...]
     sha256: str
-    valid_fraction: float = 0.1
+    valid_fraction: Fraction = 0.1
     content: Content | None = dataclasses.field(
         default=None, repr=False, compare=False, metadata={"stored": False}
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        shares(self, "valid_fraction")
-
-    @staticmethod
-    @abc.abstractmethod
-    def checked(where: str, inputs: UserInput, targets: UserInput) -> Rows:
-        """Inputs and targets of a split as they are held; `where` names the split in an error.
-
-        Raises:
-            UsageError: contents of another kind.
-        """
-
     def check_training(self, training: Training) -> None:
-        if "valid" in training.evaluate and "valid" not in self.splits and not self.valid_fraction:
-            raise UsageError(
-                "expected validation examples; give data={'valid': ...} or a data.valid_fraction "
-                "above 0"
-            )
+        require(
+            {"valid"} & {*self.splits} or self.valid_fraction or "valid" not in training.evaluate,
+            "validation examples: data={'valid': ...} or a data.valid_fraction above 0",
+        )
 
-    def idle(self) -> dict[str, str]:
-        return {"valid_fraction": "data without a valid split"} if "valid" in self.splits else {}
-
-    def _content(self) -> Content:
+    def load(self, manual_dir: Path | None) -> Raw:
         if self.content is None:
             raise UsageError(
                 "expected the data of this run, which were given from Python; go on with "
                 "flax_attn.train(config, data=...)"
             )
-        return self.content
+        splits = complete(self.content, self.target, self.valid_fraction, 0.0, self.seed)
+        return Raw(splits, {"data": self.sha256})
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignalArrays(InMemory, SignalData):
-    """Signals from Python, `(n, t)` or `(n, t, channels)`, and their targets `(n, t)`.
+    """Signals from Python, `(n, t)` or `(n, t, channels)`, with signals, numbers or classes."""
 
-    Attributes:
-        length, channels: of the inputs.
-    """
-
-    replaces = SignalData
-    sizes = "length", "channels"
-
-    length: int
-    channels: int
-
-    @staticmethod
-    def checked(where: str, inputs: UserInput, targets: UserInput) -> Rows:
-        return contents.signals(where, inputs, targets)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.length, self.channels
-
-    def load(self, manual_dir: Path | None) -> dict[str, SignalRows]:
-        rows = {name: SignalRows(*arrays, {}) for name, arrays in self._content().items()}
-        return with_valid(rows, self.valid_fraction, self.seed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextLists(InMemory, TextData):
-    """Texts from Python, and the name of the class of each."""
-
-    replaces = TextData
-
-    @staticmethod
-    def checked(where: str, inputs: UserInput, targets: UserInput) -> Rows:
-        return contents.texts(where, inputs, targets)
-
-    def load(self, manual_dir: Path | None) -> Texts:
-        splits: dict[str, LabelledTexts] = dict(self._content())
-        if "valid" not in splits and self.valid_fraction:
-            splits |= split(*splits["train"], (self.valid_fraction, 0.0), self.seed, splits["test"])
-        return Texts(splits, sorted(set(splits["train"][1])), {"data": self.sha256})
+    target: Literal["signal", "number", "classes"] = "signal"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageArrays(InMemory, ImageData):
-    """Images from Python, and the name of the class of each.
+    """Images `(n, height, width)` from Python, of bytes or of numbers in [0, 1], with targets."""
 
-    Images are `(n, height, width)`, of bytes or of numbers in [0, 1].
+    target: Literal["classes", "number"] = "classes"
 
-    Attributes:
-        height, width: of the images.
-    """
 
-    replaces = ImageData
-    sizes = "height", "width"
+@dataclass(frozen=True, kw_only=True)
+class TextLists(InMemory, TextData):
+    """Texts from Python, with the name of the class or the number of each."""
 
-    height: int
-    width: int
-
-    @staticmethod
-    def checked(where: str, inputs: UserInput, targets: UserInput) -> Rows:
-        return contents.images(where, inputs, targets)
-
-    @property
-    def image_shape(self) -> tuple[int, int]:
-        return self.height, self.width
-
-    def load(self, manual_dir: Path | None) -> Images:
-        return in_classes(self._content(), self.valid_fraction, self.seed, {"data": self.sha256})
+    target: Literal["classes", "number"] = "classes"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairLists(InMemory, PairData):
     """Texts from Python, and the texts that they become."""
 
-    replaces = PairData
 
-    @staticmethod
-    def checked(where: str, inputs: UserInput, targets: UserInput) -> Rows:
-        return contents.texts(where, inputs, targets)
-
-    def load(self, manual_dir: Path | None) -> Pairs:
-        splits = {
-            name: [Pair(*pair) for pair in zip(*texts)] for name, texts in self._content().items()
-        }
-        if "valid" not in splits:
-            pairs = splits["train"]
-            splits["valid"], splits["train"] = (
-                [pairs[i] for i in part]
-                for part in at_random(len(pairs), (self.valid_fraction,), self.seed)
-            )
-        return Pairs(splits, {"data": self.sha256})
+BY_INPUT: dict[str, type[InMemory]] = {
+    "signal": SignalArrays,
+    "image": ImageArrays,
+    "text": TextLists,
+}
 
 
 def from_python(
-    kind: type[DataSet], data: Mapping[str, UserInput]
+    kind: type[DataSet], target: str, data: Mapping[str, UserInput]
 ) -> tuple[type[InMemory], JsonObject, Content]:
-    """The class for contents of a kind, its own fields, and the contents as it holds them.
+    """Returns the class of contents, its own fields, and the contents as it holds them.
 
     Args:
         kind: the data set that the contents take the place of.
+        target: of that data set.
         data: `(inputs, targets)` by split.
 
     Raises:
-        UsageError: other splits than `train`, `test` and `valid`, contents of unequal lengths, or
-            of another kind.
+        UsageError: other splits than `train`, `test` and `valid`, or contents that do not fit.
     """
-    replacing = {heir.replaces: heir for heir in InMemory.__subclasses__()}
-    own_class = next((heir for base, heir in replacing.items() if issubclass(kind, base)), None)
-    if own_class is None:
-        *others, last = (base.topic for base in replacing)
-        raise UsageError(
-            f"expected a config on {', '.join(others)} or {last} for data from Python, got one on "
-            f"{kind.topic}"
-        )
+    held_by = PairLists if target == "text" else BY_INPUT.get(kind.input)
+    if held_by is None:
+        raise UsageError(f"expected a config on {', '.join(BY_INPUT)}s for data from Python")
     names = list(data) if isinstance(data, Mapping) else [type(data).__name__]
     if not {"train", "test"} <= set(names) <= set(SPLITS):
         raise UsageError(
@@ -221,39 +121,29 @@ def from_python(
             f"{{'train': (inputs, targets), 'test': (inputs, targets)}}, got "
             f"{', '.join(map(str, names)) or 'none'}"
         )
-    content = {
-        name: own_class.checked(contents.place(name), *_two(name, data[name]))
-        for name in SPLITS
-        if name in data
-    }
-    fields: JsonObject = {"splits": tuple(content), "sha256": digest(content)}
-    if own_class.sizes:
-        inputs = {name: np.asarray(rows) for name, (rows, _) in content.items()}
-        contents.check_one_shape(inputs)
-        fields |= zip(own_class.sizes, inputs["train"].shape[1:])
-    return own_class, fields, content
+    fields: JsonObject = {} if held_by is PairLists else {"target": target}
+    holder = held_by(splits=("train", "test"), sha256="", **fields)
+    content = {}
+    for name in SPLITS:
+        if name in data:
+            rows = data[name]
+            if not isinstance(rows, tuple | list) or len(rows) != 2:
+                raise UsageError(f"expected (inputs, targets) as {contents.place(name)}")
+            content[name] = contents.checked(contents.place(name), holder, *rows)
+    if kind.input != "text":
+        contents.check_one_shape({name: split.inputs for name, split in content.items()})
+    return held_by, fields | {"splits": tuple(content), "sha256": digest(content)}, content
 
 
 def digest(content: Content) -> str:
-    """The SHA-256 of contents."""
+    """Computes the SHA-256 of contents."""
     total = hashlib.sha256()
-    for name, parts in content.items():
+    for name, split in content.items():
         total.update(name.encode())
-        for part in parts:
+        for part in split[:2]:
             if isinstance(part, np.ndarray):
                 total.update(f"{part.dtype}{part.shape}".encode())
                 total.update(np.ascontiguousarray(part).tobytes())
             else:
                 total.update(json.dumps(list(part)).encode())
     return total.hexdigest()
-
-
-def _two(name: str, rows: UserInput) -> tuple[UserInput, UserInput]:
-    """Inputs and targets."""
-    if not isinstance(rows, tuple | list) or len(rows) != 2:
-        number = f" of {len(rows)}" if isinstance(rows, tuple | list) else ""
-        raise UsageError(
-            f"expected (inputs, targets) as {contents.place(name)}, got "
-            f"{type(rows).__name__}{number}"
-        )
-    return rows[0], rows[1]

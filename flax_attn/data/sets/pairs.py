@@ -1,20 +1,24 @@
 """Data sets of pairs of texts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from msgspec import Meta
 
 from flax_attn.data import dates, pairs, toy
-from flax_attn.data.pairs import LANGUAGES, Pair
-from flax_attn.data.sets.kinds import PairData, Pairs
+from flax_attn.data.pairs import Pair
+from flax_attn.data.raw import Columns, Raw
+from flax_attn.data.sets.kinds import PairData, check_fractions
 from flax_attn.errors import UsageError
-from flax_attn.fields import above_zero, one_of, zero_or_above
 from flax_attn.files import expanded, sha256
+from flax_attn.schema import Count, FilePath, NonNegativeInt, PositiveInt, SmallCount, require
 
 MANY = 10  # letters in a word; no run draws all such words
+LanguageCode = Literal["en", "de", "fr"]
+HeldOut = Annotated[float, Meta(gt=0, lt=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,15 +27,11 @@ class MadePairs(PairData):
 
     is_natural: ClassVar[bool] = False
 
-    num_train: int = 10_000
-    num_valid: int = 500
-    num_test: int = 1_000
+    num_train: Count = 10_000
+    num_valid: Count = 500
+    num_test: Count = 1_000
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        above_zero(self, "num_train", "num_valid", "num_test")
-
-    def _split(self, draw: Callable[[int, int], list[Pair]], most: int) -> Pairs:
+    def _split(self, draw: Callable[[int, int], list[Pair]], most: int) -> Raw:
         """Splits without a source in common, from `draw(seed, number)`.
 
         `most` is the number of different pairs that there are, or a larger one.
@@ -47,31 +47,28 @@ class MadePairs(PairData):
                 f"found; lower data.num_train"
             )
         ends = np.cumsum([0, *counts.values()])
-        return Pairs(
-            {name: distinct[first:last] for name, first, last in zip(counts, ends, ends[1:])}, {}
-        )
+        split = zip(counts, ends, ends[1:])
+        return Raw({name: columns_of(distinct[first:last]) for name, first, last in split})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reverse(MadePairs):
     """Words of letters, which become the same letters in reverse."""
 
-    min_letters: int = 3
-    max_letters: int = 12
+    min_letters: SmallCount = 3
+    max_letters: SmallCount = 12
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.min_letters <= self.max_letters:
-            raise UsageError(
-                f"expected data.min_letters from 1 to data.max_letters, got {self.min_letters} "
-                f"and {self.max_letters}"
-            )
+        require(
+            self.min_letters <= self.max_letters, "data.min_letters of at most data.max_letters"
+        )
 
     def prepare(self, source: str) -> str:
         """Letters with spaces between, so `abc` is the same as `a b c`."""
         return " ".join(source.replace(" ", ""))
 
-    def load(self, manual_dir: Path | None) -> Pairs:
+    def load(self, manual_dir: Path | None) -> Raw:
         sizes = {"min_length": self.min_letters, "max_length": self.max_letters}
         draw = lambda seed, number: toy.reversed_letters(seed, number, **sizes)
         lengths = range(self.min_letters, min(self.max_letters, self.min_letters + MANY) + 1)
@@ -82,7 +79,7 @@ class Reverse(MadePairs):
 class Dates(MadePairs):
     """Dates in words, which become `yyyy-mm-dd`."""
 
-    def load(self, manual_dir: Path | None) -> Pairs:
+    def load(self, manual_dir: Path | None) -> Raw:
         num_days = (dates.LAST - dates.FIRST).days + 1
         return self._split(dates.generate, num_days * len(dates.FORMS))
 
@@ -97,22 +94,16 @@ class Multi30k(PairData):
         num_train: use the first pairs only, this many; 0 for all.
     """
 
-    source: str = "de"
-    target: str = "en"
-    max_words: int = 0
-    num_train: int = 0
+    source: LanguageCode = "de"
+    target: LanguageCode = "en"
+    max_words: NonNegativeInt = 0
+    num_train: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of(self, "source", LANGUAGES)
-        one_of(self, "target", LANGUAGES)
-        if self.source == self.target:
-            raise UsageError(
-                f"expected two languages of {', '.join(LANGUAGES)}, got {self.source} for both"
-            )
-        zero_or_above(self, "max_words", "num_train")
+        require(self.source != self.target, "two languages as data.source and data.target")
 
-    def load(self, manual_dir: Path | None) -> Pairs:
+    def load(self, manual_dir: Path | None) -> Raw:
         """The pairs of each split. Raises a UsageError where all of a split have more words."""
         from flax_attn.data import multi30k  # its reader takes as long to import as jax
 
@@ -124,7 +115,8 @@ class Multi30k(PairData):
                 raise UsageError(
                     f"expected captions of at most data.max_words={self.max_words} words, got none"
                 )
-        return Pairs(splits | {"train": splits["train"][: self.num_train or None]}, files)
+        splits |= {"train": splits["train"][: self.num_train or None]}
+        return Raw({name: columns_of(pairs) for name, pairs in splits.items()}, files)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,41 +124,26 @@ class PairsTSV(PairData):
     """The user's own table of pairs, one a row, with tabs, commas or semicolons between.
 
     Attributes:
-        file: a table without a header.
+        file: a table without a header, FILE.tsv or FILE.csv.
         source_column, target_column: numbers from 1.
         valid_fraction, test_fraction: shares of the sources that validate and test.
     """
 
-    file: str
-    source_column: int = 1
-    target_column: int = 2
-    valid_fraction: float = 0.05
-    test_fraction: float = 0.05
+    file: FilePath
+    source_column: PositiveInt = 1
+    target_column: PositiveInt = 2
+    valid_fraction: HeldOut = 0.05
+    test_fraction: HeldOut = 0.05
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (
-            self.source_column == self.target_column
-            or min(self.source_column, self.target_column) < 1
-        ):
-            raise UsageError(
-                f"expected two different columns from 1, got "
-                f"data.source_column={self.source_column}, target_column={self.target_column}"
-            )
-        if not self.file:
-            raise UsageError(
-                "expected --data.file=FILE.tsv, with a source and a target in every line, "
-                "a tab between, or a FILE.csv"
-            )
-        if not (
-            self.valid_fraction > 0 < self.test_fraction
-            and self.valid_fraction + self.test_fraction < 1
-        ):
-            raise UsageError(
-                "expected data.valid_fraction and data.test_fraction above 0, together below 1"
-            )
+        check_fractions(self.valid_fraction, self.test_fraction)
+        require(
+            self.source_column != self.target_column,
+            "two columns as data.source_column and data.target_column",
+        )
 
-    def load(self, manual_dir: Path | None) -> Pairs:
+    def load(self, manual_dir: Path | None) -> Raw:
         """Each pair once, split in three at random, with all pairs of a source in one part."""
         path = expanded(self.file)
         by_source: dict[str, dict[Pair, None]] = {}
@@ -185,7 +162,12 @@ class PairsTSV(PairData):
         order = np.random.default_rng(self.seed).permutation(len(groups))
         parts = np.split(order, [num_valid, num_valid + num_test])
         splits = {
-            name: [pair for i in part for pair in groups[i]]
+            name: columns_of([pair for i in part for pair in groups[i]])
             for name, part in zip(("valid", "test", "train"), parts)
         }
-        return Pairs(splits, {self.file: sha256(path)})
+        return Raw(splits, {self.file: sha256(path)})
+
+
+def columns_of(pairs: Sequence[Pair]) -> Columns:
+    """Returns the sources and the targets of pairs."""
+    return Columns([pair.source for pair in pairs], [pair.target for pair in pairs])

@@ -1,34 +1,24 @@
-"""Data sets of texts in classes."""
+"""Data sets of texts, with the class or a number of each."""
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
 
 from flax_attn.data import table
-from flax_attn.data.sets.kinds import (
-    LabelledTexts,
-    ReadTexts,
-    TextData,
-    Texts,
-    Training,
-    check_fractions,
-    check_held_out,
-)
-from flax_attn.data.splits import by_class, taken
+from flax_attn.data.contents import ALL
+from flax_attn.data.raw import Columns, Raw, complete
+from flax_attn.data.sets.kinds import TextData, Training, check_fractions, check_validation
 from flax_attn.errors import UsageError
-from flax_attn.fields import one_of
-from flax_attn.files import expanded
-from flax_attn.types import Tree
+from flax_attn.files import expanded, sha256
+from flax_attn.schema import FilePath, Fraction, require
 
 if TYPE_CHECKING:
     from flax_attn.data.ag_news import News
     from flax_attn.data.sst import Phrase
-
-TextRows = tuple[Sequence[str], Tree]  # texts, and an array or a list of what stands beside each
-FIELDS = ("title", "title and description")
-FILES = ("test.csv", "train.csv", "official")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,36 +32,30 @@ class AGNews(TextData):
         valid_fraction, test_fraction: shares that validate and test.
     """
 
-    file: str = "official"
-    fields: str = "title and description"
-    valid_fraction: float = 0.1
-    test_fraction: float = 0.0
+    file: Literal["test.csv", "train.csv", "official"] = "official"
+    fields: Literal["title", "title and description"] = "title and description"
+    valid_fraction: Fraction = 0.1
+    test_fraction: Fraction = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of(self, "file", FILES)
-        one_of(self, "fields", FIELDS)
         check_fractions(self.valid_fraction, self.test_fraction)
 
     def check_training(self, training: Training) -> None:
-        check_held_out(self.valid_fraction, training)
+        check_validation(self.valid_fraction, training)
 
-    def idle(self) -> dict[str, str]:
-        return {"test_fraction": "data.file=test.csv"} if self.file == "official" else {}
-
-    def load(self, manual_dir: Path | None) -> Texts:
+    def load(self, manual_dir: Path | None) -> Raw:
         from flax_attn.data import ag_news  # its reader takes as long to import as jax
 
         names = ("train", "test") if self.file == "official" else (self.file.removesuffix(".csv"),)
         rows, files = ag_news.load_ag_news(names, manual_dir)
-        texts = {name: self._texts(name, rows[name], ag_news.CLASSES) for name in names}
-        test = texts["test"] if self.file == "official" else None
+        splits = {name: self._texts(name, rows[name], ag_news.CLASSES) for name in names}
+        splits = splits if self.file == "official" else {ALL: splits[names[0]]}
         shares = self.valid_fraction, self.test_fraction
-        return Texts(
-            split(*texts[names[0]], shares, self.seed, test), sorted(ag_news.CLASSES), files
-        )
+        splits = complete(splits, self.target, *shares, self.seed)
+        return Raw(splits, files, sorted(ag_news.CLASSES))
 
-    def _texts(self, name: str, rows: "list[News]", classes: Sequence[str]) -> LabelledTexts:
+    def _texts(self, name: str, rows: "list[News]", classes: Sequence[str]) -> Columns:
         if self.fields == "title" and not any(news.description for news in rows):
             raise UsageError(
                 f"expected titles and descriptions in columns of their own in ag_news/{name}.csv, "
@@ -81,7 +65,7 @@ class AGNews(TextData):
         texts = [news.title for news in rows]
         if self.fields == "title and description":
             texts = [" ".join(filter(None, (news.title, news.description))) for news in rows]
-        return texts, [classes[news.label] for news in rows]
+        return Columns(texts, [classes[news.label] for news in rows])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,15 +77,10 @@ class SST(TextData):
         phrases: whether training takes all phrases, not the sentences alone.
     """
 
-    num_classes: int = 3
+    num_classes: Literal[3, 5] = 3
     phrases: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.num_classes not in (3, 5):
-            raise UsageError(f"expected data.num_classes of 3 or 5, got {self.num_classes}")
-
-    def load(self, manual_dir: Path | None) -> Texts:
+    def load(self, manual_dir: Path | None) -> Raw:
         from flax_attn.data import sst  # its reader takes as long to import as jax
 
         sentences, files = sst.load_sst(manual_dir)
@@ -112,8 +91,8 @@ class SST(TextData):
             if name == "train" and self.phrases:
                 phrases = _distinct([phrase for tree in trees for phrase in tree])
             labels = [classes[sst.in_classes(phrase.label, self.num_classes)] for phrase in phrases]
-            splits[name] = [" ".join(phrase.words) for phrase in phrases], labels
-        return Texts(splits, classes, files)
+            splits[name] = Columns([" ".join(phrase.words) for phrase in phrases], labels)
+        return Raw(splits, files, classes)
 
 
 def _distinct(phrases: "list[Phrase]") -> "list[Phrase]":
@@ -126,114 +105,76 @@ def _distinct(phrases: "list[Phrase]") -> "list[Phrase]":
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextTable(ReadTexts):
+class TextTable(TextData):
     """The user's own table of texts, with commas, semicolons or tabs between.
 
     Attributes:
-        beside: what stands beside each text. Its column is a field too, such as `label_column`.
-        file: split in three, or in two where there is a `test_file`.
+        file: a table FILE.csv or FILE.tsv; split in three, or in two with a `test_file`.
         test_file: a table for the test; '' for none.
         text_column: by name, with a header in the first row, or by number from 1.
         valid_fraction, test_fraction: shares that validate and test.
     """
 
-    beside: ClassVar[str]
-
-    file: str
+    file: FilePath
     test_file: str = ""
     text_column: str = "text"
-    valid_fraction: float = 0.1
-    test_fraction: float = 0.1
+    valid_fraction: Fraction = 0.1
+    test_fraction: Fraction = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fractions(self.valid_fraction, self.test_fraction)
-        if not self.file:
-            raise UsageError(
-                f"expected --data.file=FILE.csv, or a FILE.tsv, a table of texts and {self.beside}s"
-            )
-        if not self.test_file and not self.test_fraction:
-            raise UsageError(
-                "expected data.test_fraction above 0, or a data.test_file, got neither"
-            )
+        require(
+            self.test_file or self.test_fraction, "data.test_fraction above 0, or a data.test_file"
+        )
 
     def check_training(self, training: Training) -> None:
-        check_held_out(self.valid_fraction, training)
-
-    def idle(self) -> dict[str, str]:
-        return {"test_fraction": "data.test_file=''"} if self.test_file else {}
-
-    def sums(self) -> dict[str, str]:
-        """The SHA-256 sums of the files. Raises a UsageError for one that cannot be read."""
-        return {path: table.sha256(expanded(path)) for path in (self.file, self.test_file) if path}
+        check_validation(self.valid_fraction, training)
 
     @abc.abstractmethod
-    def rows_in(self, path: str) -> TextRows:
-        """The rows of a file. Raises a UsageError for a bad one."""
+    def rows_in(self, path: str) -> Columns:
+        """Reads the rows of a file."""
 
-    def read(self) -> tuple[TextRows, TextRows | None]:
-        """The rows of the file, and those of the test file if there is one.
-
-        Raises a UsageError for texts that cannot be learned from, or that cannot be a test.
-        """
-        rows = self.rows_in(self.file)
-        test = self.rows_in(self.test_file) if self.test_file else None
-        texts = rows[0]
-        if len(set(texts)) == 1 < len(texts):
-            raise UsageError(
-                f"expected texts that differ in {self.file}, got {texts[0][:60]!r} in every row; "
-                "nothing can be learned from it"
-            )
-        if test is not None and set(test[0]) <= set(texts):
-            raise UsageError(
-                f"expected texts in data.test_file={self.test_file} that {self.file} does not "
-                "have, got none; leave data.test_file out to test on a share of the rows"
-            )
-        return rows, test
-
-    def check_splits(self, splits: Mapping[str, TextRows], number: int) -> None:
-        """Raises a UsageError for a split without rows. `number` is that of the file's."""
-        if not all(texts for texts, _ in splits.values()):
-            raise UsageError(
-                f"expected enough rows in {self.file} for training, validation and test, "
-                f"got {number}"
-            )
+    def load(self, manual_dir: Path | None) -> Raw:
+        given = {ALL: self.rows_in(self.file)}
+        if self.test_file:
+            given = {"train": given[ALL], "test": self.rows_in(self.test_file)}
+        shares = self.valid_fraction, self.test_fraction
+        splits = complete(given, self.target, *shares, self.seed)
+        if not {"train", "test"} <= splits.keys():
+            raise UsageError(f"expected enough rows in {self.file} for training and test")
+        files = {path: sha256(expanded(path)) for path in (self.file, self.test_file) if path}
+        return Raw(splits, files)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextCSV(TextTable, TextData):
+class TextCSV(TextTable):
     """The user's own table of texts and labels, as `TextTable` reads it.
 
     Attributes:
         label_column: as `text_column`.
     """
 
-    beside = "label"
-
     label_column: str = "label"
 
-    def load(self, manual_dir: Path | None) -> Texts:
-        (texts, labels), test = self.read()
-        splits = split(texts, labels, (self.valid_fraction, self.test_fraction), self.seed, test)
-        self.check_splits(splits, len(texts))
-        return Texts(splits, sorted(set(splits["train"][1])), self.sums())
-
-    def rows_in(self, path: str) -> LabelledTexts:
-        return table.read(expanded(path), self.text_column, self.label_column)
+    def rows_in(self, path: str) -> Columns:
+        return Columns(*table.read(expanded(path), self.text_column, self.label_column))
 
 
-def split(
-    texts: Sequence[str],
-    labels: Sequence[str],
-    fractions: tuple[float, float],
-    seed: int,
-    test: LabelledTexts | None = None,
-) -> dict[str, LabelledTexts]:
-    """Texts split alike in every class, as `splits.by_class` does, with the test where it is given.
+@dataclass(frozen=True, kw_only=True)
+class NumberCSV(TextTable):
+    """The user's own table of texts and numbers, as `TextTable` reads it.
 
-    Raises:
-        UsageError: a class with fewer rows than there are splits.
+    Attributes:
+        number_column: as `text_column`.
     """
-    parts = by_class(labels, fractions, seed, has_test=test is not None)
-    splits: dict[str, LabelledTexts] = taken((texts, labels), parts)
-    return splits if test is None else splits | {"test": test}
+
+    target = "number"
+
+    number_column: str = "number"
+
+    def rows_in(self, path: str) -> Columns:
+        rows = table.read_pairs(expanded(path), self.text_column, self.number_column, "number")
+        cells = zip(rows.column(1), rows.lines)
+        numbers = [table.number_in(cell, f"{path}, line {line}") for cell, line in cells]
+        return Columns(rows.column(), np.array(numbers, np.float32))

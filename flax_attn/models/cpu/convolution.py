@@ -4,7 +4,7 @@ XLA's own convolution has no fast path inside a loop on CPU, and a training epoc
 (`benchmarks/convolution.py` measures it). Two forms take its place. One multiplies shifts of the
 inputs, side by side. The other, where both widths are large, is the Cook-Toom algorithm (Winograd
 1980; Lavin & Gray 2015, arXiv:1509.09308): it computes 4 outputs of a 5-tap filter in 8 products
-instead of 20. With AVX-512 the 8 products are one batched product.
+instead of 20.
 
 A training step of `shapes_cnn` takes 103 times as long with XLA's own convolution on jax 0.10, and
 124 times on jax 0.12. With products of shifts alone it takes 2.0 and 2.2 times as long. If narrow
@@ -18,9 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from flax_attn import platforms
 from flax_attn.attention.scores import project
-from flax_attn.models.cpu import instruction_set
 
 # Larger tiles take fewer products and round worse: float32 errors are 5e-6 here, 1e-6 direct.
 OUTPUTS_PER_TILE = 4
@@ -32,15 +30,13 @@ def convolve(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Fl
     """Convolves along `t` with zero padding to the same length, for an odd number of taps."""
     taps, *widths = kernel.shape
     is_wide = 3 <= taps <= len(POINTS) - OUTPUTS_PER_TILE + 2 and min(widths) >= LEAST_WIDTH
-    has_avx512 = instruction_set.current() == instruction_set.AVX512
-    at_tiles = by_batched_tiles if has_avx512 else by_tiles
-    return at_tiles(inputs, kernel) if is_wide else by_shifts(inputs, kernel)
+    return by_tiles(inputs, kernel) if is_wide else by_shifts(inputs, kernel)
 
 
 def by_shifts(
     inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]
 ) -> Float[Array, "b t e"]:
-    """One matrix product, of `r` shifts of the inputs side by side.
+    """Convolves by one matrix product, of `r` shifts of the inputs side by side.
 
     Where the outputs are narrower, the product is with the inputs, to `r` outputs side by side.
     They are shifted afterwards, and added up.
@@ -69,28 +65,8 @@ def by_tiles(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Fl
     return _at_outputs(products, inputs.shape[1], len(kernel))
 
 
-@jax.jit
-def by_batched_tiles(
-    inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]
-) -> Float[Array, "b t e"]:
-    """`by_tiles` with one batched product for all points.
-
-    XLA computes the factors of all points in one pass. The gradient of the kernel contracts the
-    rows. XLA on CPU does not give that product to YNNPACK, and it takes 1.3 times as long for all
-    rows at once as for two halves. Rows that XLA may cut over devices are not halved: it would move
-    them.
-    """
-    xs, ws = _at_points(inputs, kernel)
-    halves = 2 if len(inputs) % 2 == 0 and not platforms.may_cut_arrays() else 1
-    x = jnp.stack(xs).reshape(len(xs), halves, -1, inputs.shape[-1])  # (points, halves, n, d)
-    w = jnp.stack([jnp.stack(ws)] * halves, axis=1)  # (points, halves, d, e)
-    products = jnp.einsum("phnd,phde->phne", x, w).reshape(len(xs), *xs[0].shape[:2], -1)
-    points = jax.lax.split(products, (1,) * len(xs))  # its transpose is one concatenation
-    return _at_outputs([point[0] for point in points], inputs.shape[1], len(kernel))
-
-
 def _at_points(inputs: Array, kernel: Array) -> tuple[list[Array], list[Array]]:
-    """The two factors at each point, `B^T x` `(b, tiles, d)` and `G W` `(d, e)`."""
+    """Computes the two factors at each point, `B^T x` `(b, tiles, d)` and `G W` `(d, e)`."""
     taps, m = len(kernel), OUTPUTS_PER_TILE
     _, kernel_of, inputs_of = cook_toom(m, taps)
     tiles = -(-inputs.shape[1] // m)
@@ -100,7 +76,7 @@ def _at_points(inputs: Array, kernel: Array) -> tuple[list[Array], list[Array]]:
 
 
 def _at_outputs(products: list[Array], length: int, taps: int) -> Array:
-    """`A^T` times the products `(b, tiles, e)` of all points, the outputs `(b, length, e)`."""
+    """Multiplies `A^T` by the products `(b, tiles, e)` of all points: `(b, length, e)`."""
     outputs_of, _, _ = cook_toom(OUTPUTS_PER_TILE, taps)
     outputs = jnp.stack(_combine(outputs_of, products), axis=2)  # (b, tiles, m, e)
     batch, tiles, m, features = outputs.shape
@@ -108,7 +84,7 @@ def _at_outputs(products: list[Array], length: int, taps: int) -> Array:
 
 
 def cook_toom(m: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The matrices `(A^T, G, B^T)`: `A^T [(G w) * (B^T x)]_i = sum_j w_j x_{i+j}` for `m` outputs.
+    """Makes `(A^T, G, B^T)`: `A^T [(G w) * (B^T x)]_i = sum_j w_j x_{i+j}` for `m` outputs.
 
     A polynomial product of degree n - 1 is fixed by its values at n points, the last of them
     infinity: evaluate both factors (`A`, `G`), multiply, interpolate (`C`). Filtering is the
@@ -127,14 +103,14 @@ def cook_toom(m: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _pad(inputs: Array, taps: int, length: int) -> Array:
-    """Zeros before and after, for windows of `taps` points centred on `length` positions."""
+    """Pads with zeros, for windows of `taps` points centred on `length` positions."""
     before = taps // 2
     after = length - inputs.shape[1] + taps - 1 - before
     return jnp.pad(inputs, ((0, 0), (before, after), (0, 0)))
 
 
 def _combine(matrix: np.ndarray, arrays: list[Array]) -> list[Array]:
-    """The rows of `matrix @ arrays`, each a sum over its non-zero entries."""
+    """Computes the rows of `matrix @ arrays`, each a sum over its non-zero entries."""
 
     def weighted_sum(row: np.ndarray, arrays: list[Array]) -> Array:
         terms = [float(factor) * array for factor, array in zip(row, arrays) if abs(factor) > 1e-12]

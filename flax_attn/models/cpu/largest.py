@@ -14,7 +14,7 @@ FEW = 128  # numbers in a row, such as characters: to compare all of them is fas
 
 
 def top_k(scores: Float[Array, "b n"], k: int) -> tuple[Array, Array]:
-    """As `jax.lax.top_k`: the `k` largest lie in the `k` blocks with the largest maxima.
+    """Computes `jax.lax.top_k`: the `k` largest lie in the `k` blocks with the largest maxima.
 
     Inside a loop XLA's own sorts the whole row on CPU.
     """
@@ -30,7 +30,7 @@ def top_k(scores: Float[Array, "b n"], k: int) -> tuple[Array, Array]:
 
 
 def is_among(scores: Float[Array, "b n"], k: int) -> Bool[Array, "b n"]:
-    """True for the `k` largest of each row, and for all that equal the last of these."""
+    """Finds the `k` largest of each row, and all that equal the last of these."""
     if scores.shape[1] <= FEW:
         num_larger = (scores[:, :, None] < scores[:, None, :]).sum(axis=-1)
         return num_larger < k

@@ -16,17 +16,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-State = tuple[Array, ...]  # the hidden state is first
-Step = Callable[[State, Array, Array], State]
+RecurrentState = tuple[Array, ...]  # the hidden state is first
+RecurrentStep = Callable[[RecurrentState, Array, Array], RecurrentState]
 
 # What the loop adds to `h U`, (t, ..., gates e): `x W + b + c`, or for a GRU `x W + b` and `c`. The
 # last one has the gradient of `h U`.
-Terms = tuple[Array, ...]
+RecurrentTerms = tuple[Array, ...]
 
 
 def run(
-    step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None
-) -> tuple[Array, State, Array]:
+    step: RecurrentStep,
+    reverse: bool,
+    kernel: Array,
+    terms: RecurrentTerms,
+    state: RecurrentState,
+    lengths: Array | None,
+) -> tuple[Array, RecurrentState, Array]:
     """Runs a step over the first axis, for the first `lengths` positions of each row.
 
     The terms past the end of a row do not count, not even a NaN.
@@ -36,7 +41,9 @@ def run(
         state before each step.
     """
 
-    def body(state: State, at_step: tuple[Terms, Array | None]) -> tuple[State, tuple]:
+    def body(
+        state: RecurrentState, at_step: tuple[RecurrentTerms, Array | None]
+    ) -> tuple[RecurrentState, tuple]:
         (inputs, *added), is_going = at_step
         new = step(state, inputs, sum(added, jnp.einsum("...e,eg->...g", state[0], kernel)))
         if is_going is None:
@@ -55,9 +62,14 @@ def run(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def recur(
-    step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None
-) -> tuple[Array, State]:
-    """The hidden states and the last state of a `run`.
+    step: RecurrentStep,
+    reverse: bool,
+    kernel: Array,
+    terms: RecurrentTerms,
+    state: RecurrentState,
+    lengths: Array | None,
+) -> tuple[Array, RecurrentState]:
+    """Returns the hidden states and the last state of a `run`.
 
     Args:
         step: from the state, `x W + b` and `h U + c` to the next state.
@@ -71,9 +83,16 @@ def recur(
 
 
 def _forward(
-    step: Step, reverse: bool, kernel: Array, terms: Terms, state: State, lengths: Array | None
+    step: RecurrentStep,
+    reverse: bool,
+    kernel: Array,
+    terms: RecurrentTerms,
+    state: RecurrentState,
+    lengths: Array | None,
 ) -> tuple:
-    def loop(terms: Terms, state: State) -> tuple[tuple[Array, State], Array]:
+    def loop(
+        terms: RecurrentTerms, state: RecurrentState
+    ) -> tuple[tuple[Array, RecurrentState], Array]:
         hidden, last, before = run(step, reverse, kernel, terms, state, lengths)
         return (hidden, last), before
 
@@ -82,7 +101,7 @@ def _forward(
 
 
 def _backward(
-    step: Step, reverse: bool, residuals: tuple, cotangents: tuple[Array, State]
+    step: RecurrentStep, reverse: bool, residuals: tuple, cotangents: tuple[Array, RecurrentState]
 ) -> tuple:
     pull_back, before = residuals
     terms, state = pull_back(cotangents)

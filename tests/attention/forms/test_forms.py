@@ -56,19 +56,6 @@ def test_devices_and_lenses_decide_too():
         assert fa.form_of(SHORT, SHORT, SHORT, chunk_size=4).name == "query_blocks"
 
 
-def test_what_the_function_refuses_is_refused():
-    with pytest.raises(ValueError, match="a query and a key of one width"):
-        fa.form_of(SHORT, *[jax.ShapeDtypeStruct((1, 8, 2, 4), jnp.float32)] * 2)
-    with pytest.raises(TypeError, match="windw"):
-        fa.form_of(SHORT, SHORT, SHORT, windw=3)
-    with pytest.raises(TypeError, match="kernel"):
-        fa.form_of(SHORT, SHORT, SHORT, normalizer=fa.sparsemax, kernel="xla")
-    with pytest.raises(ValueError, match="chunk_size of 1 or above"):
-        fa.form_of(SHORT, SHORT, SHORT, chunk_size=0)
-    with pytest.raises(TypeError, match="a function as score, got a class"):
-        fa.form_of(SHORT, SHORT, SHORT, score=fa.AdditiveScore)
-
-
 def test_a_softmax_in_a_partial_is_computed_in_blocks_of_keys():
     x = normal(0, 1, 9, 4)
     attend = functools.partial(fa.attend, chunk_size=4)

@@ -135,15 +135,6 @@ def test_a_block_of_any_order_decodes_what_it_computes_at_once(options):
     np.testing.assert_allclose(np.concatenate(outputs, axis=1), whole, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("cross_attention", [None, fa.MultiHeadAttention(3)])
-def test_a_parallel_block_is_pre_norm_and_attends_to_no_memory(cross_attention):
-    pre_norm = cross_attention is not None
-    with pytest.raises(ValueError, match="pre_norm=True and no cross_attention in a parallel"):
-        fa.DecoderBlock(
-            fa.MultiHeadAttention(3), cross_attention, fa.FeedForward(9), pre_norm, parallel=True
-        )
-
-
 def weights_beside(scores, sinks):
     """Softmax of scores `(b, h, q, k)` and a sink for each head, causal, in NumPy."""
     weights = np.zeros(scores.shape)
@@ -278,30 +269,6 @@ def test_rotary_turns_by_the_frequencies_it_is_given():
     np.testing.assert_allclose(plain, same, **CLOSE)
     slowed = fa.rotary(vectors, 2 * jnp.arange(5), frequencies=fa.scaled_frequencies(8, 2.0))
     np.testing.assert_allclose(plain, slowed, **CLOSE)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda: fa.rotary(jnp.asarray(X), frequencies=(1.0,)),
-            r"expected 6 frequencies, got an array of \(1,\)",
-        ),
-        (lambda: fa.scaled_frequencies(5, 2.0), "expected an even number of features, got 5"),
-        (lambda: fa.scaled_frequencies(4, 0.0), "expected a factor above 0, got 0.0"),
-        (
-            lambda: fa.MultiHeadAttention(2, rotary_frequencies=(1.0,)),
-            "expected rotary=True with rotary_frequencies",
-        ),
-        (
-            lambda: fa.scaled_dot(jnp.asarray(X), jnp.asarray(X), softcap=0.0),
-            "expected softcap above 0 and finite",
-        ),
-    ],
-)
-def test_wrong_options_are_told(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
 
 
 def test_a_bound_score_takes_the_paths_of_the_plain_one():

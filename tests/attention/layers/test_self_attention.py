@@ -75,34 +75,6 @@ def test_parameters_do_not_depend_on_the_fold():
     assert shapes == {"query_kernel": (D, 13), "key_kernel": (D, 13), "value_kernel": (D, E)}
 
 
-def test_mask_keeps_padding_out_of_values_and_gradients():
-    padded = np.concatenate([X, np.full((2, 3, D), 9, np.float32)], axis=1)
-    mask = np.broadcast_to(np.arange(T + 3) < T, (1, T + 3, T + 3))
-    layer = SelfAttention(13, E)
-    variables = init(layer, X)
-
-    def total(x):
-        context = layer.apply(variables, x, mask=mask).context[:, :T]
-        return context.sum(), context
-
-    gradient, context = run(jax.grad(total, has_aux=True), padded)
-    np.testing.assert_allclose(context, apply(layer, variables, X).context, atol=1e-6)
-    np.testing.assert_array_equal(gradient[:, T:], 0)
-
-
-@pytest.mark.parametrize("key_features", [2, 13])
-def test_a_nan_in_padding_reaches_no_gradient_of_the_kernels(key_features):
-    real, dirty = np.arange(T) < 3, X.copy()
-    dirty[:, 3:] = np.nan
-    mask = (real[:, None] & real)[None]
-    layer = SelfAttention(key_features, E)
-    variables = init(layer, X)
-    gradient = jax.jit(
-        jax.grad(lambda variables, x: layer.apply(variables, x, mask=mask).context.sum())
-    )
-    chex.assert_trees_all_close(gradient(variables, dirty), gradient(variables, X))
-
-
 def test_identity_weights_turn_self_attention_into_a_perceptron():
     """Where every position attends to itself alone, the layer is `x W_v + b_v`."""
     layer = fa.SelfAttention(D, 4, use_bias=True)

@@ -14,7 +14,7 @@ B, T, D = 2, 7, 12
 X, MEMORY = normal(0, B, T, D), normal(1, B, 5, D)
 
 
-@pytest.mark.parametrize("pre_norm", [True, pytest.param(False, marks=pytest.mark.full)])
+@pytest.mark.parametrize("pre_norm", [True, False])
 def test_a_decoder_block_decodes_what_it_computes_at_once(pre_norm):
     block = fa.DecoderBlock(
         fa.MultiHeadAttention(3), fa.MultiHeadAttention(3), fa.FeedForward(17), pre_norm=pre_norm
@@ -39,7 +39,7 @@ def test_a_decoder_block_decodes_what_it_computes_at_once(pre_norm):
 
 
 @pytest.mark.parametrize("mask", [None, ~np.eye(T, dtype=bool)[3] & ~np.eye(T, dtype=bool)[:, [3]]])
-@pytest.mark.parametrize("pre_norm", [True, pytest.param(False, marks=pytest.mark.full)])
+@pytest.mark.parametrize("pre_norm", [True, False])
 def test_an_encoder_block_is_two_residual_parts(pre_norm, mask):
     """With the mask, position 3 attends to nothing and nothing to it. It still has its own part."""
     block = fa.EncoderBlock(fa.MultiHeadAttention(3), fa.FeedForward(17), pre_norm=pre_norm)
@@ -84,11 +84,3 @@ def test_the_padding_of_a_target_attends_to_no_memory():
     one, other = (apply(block, variables, X, m, lengths=lengths) for m in (MEMORY, -MEMORY))
     np.testing.assert_array_equal(one.cross_weights[1, :, 4:], 0)
     np.testing.assert_array_equal(one.context[1, 4:], other.context[1, 4:])
-
-
-@pytest.mark.parametrize("memory", [MEMORY, None])
-def test_a_memory_and_the_attention_to_it_come_together(memory):
-    cross_attention = None if memory is not None else fa.MultiHeadAttention(3)
-    block = fa.DecoderBlock(fa.MultiHeadAttention(3), cross_attention, fa.FeedForward(17))
-    with pytest.raises(ValueError, match="a memory in a block with cross_attention"):
-        init(block, X, memory)

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from flax_attn.models.convolution import by_xla
-from flax_attn.models.cpu import convolution, instruction_set
+from flax_attn.models.cpu import convolution
 
 FORMS = [
     by_xla,
     convolution.by_shifts,
     convolution.by_tiles,
-    convolution.by_batched_tiles,
     convolution.convolve,
 ]
 
@@ -57,7 +56,6 @@ def test_shifts_of_narrow_outputs_equal_the_sum(length, taps):
         (convolution.by_shifts, 19),
         (convolution.by_shifts, 3),
         (convolution.by_tiles, 19),
-        (convolution.by_batched_tiles, 19),
     ],
 )
 @pytest.mark.parametrize("batch", [2, 3])
@@ -70,39 +68,6 @@ def test_gradients_equal_those_of_xla(form, features, batch):
         np.testing.assert_allclose(ours, expected, atol=1e-4)
 
 
-def test_batched_tiles_have_a_forward_mode_and_a_vmap():
-    x, kernel = draw(13, 5)
-    tangent = lambda form: jax.jvp(form, (x, kernel), (jnp.cos(x), jnp.sin(kernel)))[1]
-    expected = tangent(by_xla)
-    np.testing.assert_allclose(tangent(convolution.by_batched_tiles), expected, atol=1e-4)
-    kernels = np.stack([kernel, 2 * kernel])
-    mapped = jax.vmap(convolution.by_batched_tiles, in_axes=(None, 0))(x, kernels)
-    np.testing.assert_allclose(mapped[1], 2 * mapped[0], atol=3e-5)
-    np.testing.assert_allclose(mapped[0], naive(x, kernel), atol=3e-5)
-
-
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
-def test_batched_tiles_round_in_half_precision_as_tiles_do(dtype):
-    x, kernel = draw(13, 5)
-    half = lambda form: np.asarray(form(x.astype(dtype), kernel.astype(dtype)), np.float64)
-    expected = naive(x, kernel)
-    errors = [
-        np.abs(half(form) - expected).max()
-        for form in (convolution.by_tiles, convolution.by_batched_tiles)
-    ]
-    assert convolution.by_batched_tiles(x.astype(dtype), kernel.astype(dtype)).dtype == dtype
-    assert errors[1] < 1.5 * errors[0] < 40 * jnp.finfo(dtype).eps * np.abs(expected).max()
-
-
-@pytest.mark.parametrize(("name", "products"), [("avx512", 1), ("avx2", 8), ("other", 8)])
-def test_the_instruction_set_chooses_the_form_also_of_what_was_traced_before(name, products):
-    convolve = jax.jit(convolution.convolve)
-    for taken in (*instruction_set.NAMES, name):
-        with instruction_set.taking(taken):
-            traced = convolve.trace(*draw(100, 5))
-    assert str(traced.jaxpr).count("dot_general[") == products
-
-
 def test_cook_toom_is_exact_in_double_precision():
     outputs_of, kernel_of, inputs_of = convolution.cook_toom(4, 5)
     x, w = np.random.default_rng(0).normal(size=8), np.random.default_rng(1).normal(size=5)
@@ -110,3 +75,13 @@ def test_cook_toom_is_exact_in_double_precision():
     np.testing.assert_allclose(
         outputs_of @ ((kernel_of @ w) * (inputs_of @ x)), expected, atol=1e-12
     )
+
+
+def test_tiles_have_a_forward_mode_and_a_vmap():
+    x, kernel = draw(13, 5)
+    tangent = lambda form: jax.jvp(form, (x, kernel), (jnp.cos(x), jnp.sin(kernel)))[1]
+    np.testing.assert_allclose(tangent(convolution.by_tiles), tangent(by_xla), atol=1e-4)
+    kernels = np.stack([kernel, 2 * kernel])
+    mapped = jax.vmap(convolution.by_tiles, in_axes=(None, 0))(x, kernels)
+    np.testing.assert_allclose(mapped[1], 2 * mapped[0], atol=3e-5)
+    np.testing.assert_allclose(mapped[0], naive(x, kernel), atol=3e-5)

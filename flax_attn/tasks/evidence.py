@@ -1,0 +1,212 @@
+"""Which words mattered: what becomes of the classes of a text if one of its tokens is left out.
+
+    change = p(class | the text without the token) - p(class | the text)
+
+The token is taken out of the text. To hide it from the attention alone would not do: the states of
+a recurrent model hold their neighbours, too.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from flax_attn.analysis.token_weights import printable
+from flax_attn.data import ngrams
+from flax_attn.data.text import pad
+from flax_attn.data.tokenizers import Tokenizer
+from flax_attn.errors import escaped
+from flax_attn.models.forward import AT_ONCE, check_finite, forward
+from flax_attn.tasks.asking import check_length, longer, rounded
+from flax_attn.tasks.requests import Loaded
+from flax_attn.tasks.targets.base import probabilities
+from flax_attn.types import JsonObject
+
+SHOWN = 10  # words of a text, those that mattered most
+LEAST = 3  # times that a word comes, to be in a table of words
+A_TIME = 100  # texts whose inputs are made at once
+
+
+class Mattered(NamedTuple):
+    """A word, the mean change of the probability of a class without it, and how often it came."""
+
+    word: str
+    change: float
+    count: int
+
+
+@runtime_checkable
+class Splits(Protocol):
+    """What cuts a text into tokens."""
+
+    def split(self, text: str) -> list[str]: ...
+
+
+@runtime_checkable
+class ReadsTexts(Protocol):
+    """What makes inputs of texts, as `TextEncoder` does."""
+
+    @property
+    def tokenizer(self) -> Splits: ...
+
+    @property
+    def pairs(self) -> Tokenizer | None: ...
+
+    def clean(self, text: str) -> str: ...
+
+    def inputs(self, texts: Sequence[str]) -> dict[str, np.ndarray]: ...
+
+
+def changes(run: Loaded, encoder: ReadsTexts, texts: Sequence[str]) -> list[np.ndarray]:
+    """What leaving out each token of each text changes, `(tokens, classes)` for each text.
+
+    It is NaN for a token that stands around every text, such as [CLS].
+
+    Raises:
+        UsageError: a text that is too long.
+    """
+    results: dict[int, np.ndarray] = {}
+    around = list(getattr(encoder.tokenizer, "around", ()))  # of a published model
+    for first in range(0, len(texts), A_TIME):
+        batch = range(first, min(first + A_TIME, len(texts)))
+        made = {i: leaving_out(encoder, encoder.clean(texts[i])) for i in batch}
+        for length in sorted({rows["tokens"].shape[1] for rows in made.values()}):
+            alike = {i: rows for i, rows in made.items() if rows["tokens"].shape[1] == length}
+            of_texts = list(alike.values())
+            together = {
+                name: np.concatenate([rows[name] for rows in of_texts]) for name in of_texts[0]
+            }
+            shares = shares_of(run, together)
+            ends = np.cumsum([len(rows["tokens"]) for rows in of_texts])
+            for i, part in zip(alike, np.split(shares, ends[:-1])):
+                change = part[1:] - part[0]
+                is_around = np.isin(made[i]["tokens"][0, : len(change)], around)
+                results[i] = np.where(is_around[:, None], np.nan, change)
+    return [results[i] for i in range(len(texts))]
+
+
+def leaving_out(encoder: ReadsTexts, text: str) -> dict[str, np.ndarray]:
+    """The inputs of a preprocessed text, and below them those without its first token, and so on.
+
+    Pairs of words are made anew where tokens are words.
+    """
+    inputs = encoder.inputs([text])
+    length = int(inputs["lengths"][0])
+    check_length(length)
+    inputs = longer(inputs, rounded(length))
+    rows = {
+        name: np.stack([array[0], *(without(array[0], i) for i in range(length))])
+        for name, array in inputs.items()
+        if array.ndim > 1
+    }
+    words = encoder.tokenizer.split(text)
+    if encoder.pairs is not None and words == text.split():
+        fewer = [words, *([*words[:i], *words[i + 1 :]] for i in range(length))]
+        numbers = [encoder.pairs.encode(ngrams.pairs(" ".join(row))) for row in fewer]
+        rows["pairs"], _ = pad(numbers, rounded(length))
+    return rows | {"lengths": np.array([length, *[length - 1] * length], np.int32)}
+
+
+def without(array: np.ndarray, i: int) -> np.ndarray:
+    """An array without the entry of a token. Padding comes to its end."""
+    return np.concatenate([np.delete(array, i, axis=0), np.zeros_like(array[:1])])
+
+
+def shares_of(run: Loaded, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """The probabilities `(n, classes)`, the mean over the seeds.
+
+    Rows are filled up to whole batches, so that one program serves.
+    """
+    count = len(inputs["lengths"])
+    rows = np.minimum(np.arange(-(-count // AT_ONCE) * AT_ONCE), count - 1)
+    padded = {name: array[rows] for name, array in inputs.items()}
+    logits = [forward(run.model, one, padded, 1)[0][:count] for one in run.params.values()]
+    shares = np.mean([probabilities(one) for one in logits], axis=0)
+    check_finite(shares)
+    return shares
+
+
+def add(
+    rows: Sequence[JsonObject],
+    tokens: Sequence[Sequence[str]],
+    moved: list[np.ndarray],
+    names: Sequence[str],
+) -> None:
+    """Adds to what is said of each text the change of its most probable class by token.
+
+    A change that is NaN is left out.
+    """
+    for row, words, change in zip(rows, tokens, moved):
+        best = names.index(next(iter(row["classes"])))
+        entries = row.setdefault("tokens", [{"token": word} for word in words])
+        for entry, amount in zip(entries, change[:, best].tolist()):
+            entry |= {} if np.isnan(amount) else {"change": amount}
+
+
+def print_why(row: JsonObject, console: Console) -> None:
+    """The words of a text whose leaving out changes its most probable class most."""
+    best = next(iter(row["classes"]))
+    tokens = [token for token in row["tokens"] if "change" in token]
+    tokens.sort(key=lambda token: -abs(token["change"]))
+    title = (
+        f'  without the word, the probability of "{escaped(best)}" changes by (percentage points)'
+    )
+    console.print(Text(title, style="dim"), soft_wrap=True)
+    for token in tokens[:SHOWN]:
+        weight = f"   weight {token['weight']:.2f}" if "weight" in token else ""
+        line = f"  {points(token['change'])}  {printable(token['token'])}"
+        console.print(Text(line).append(weight, style="dim"), soft_wrap=True)
+    if rest := tokens[SHOWN:]:
+        most = abs(rest[0]["change"])
+        words = "word" if len(rest) == 1 else "words"
+        further = f"  {len(rest)} further {words}: by at most {100 * most:.2g}"
+        console.print(Text(further, style="dim"), soft_wrap=True)
+
+
+def points(change: float) -> str:
+    """A change of a probability in points of a hundred, with three digits and its sign."""
+    return f"{100 * change:>+#8.3g}"
+
+
+def words_by_class(
+    tokens: Iterable[Sequence[str]], moved: Iterable[np.ndarray], names: Sequence[str], most: int
+) -> dict[str, list[Mattered]]:
+    """Of each class the words without which its probability falls most, on average."""
+    by_word: dict[str, list[np.ndarray]] = defaultdict(list)
+    for words, change in zip(tokens, moved):
+        for word, amount in zip(words, change):
+            if not np.isnan(amount).any():
+                by_word[word].append(amount)
+    least = min(LEAST, max(map(len, by_word.values()), default=0))
+    means = {
+        word: np.mean(amounts, axis=0) for word, amounts in by_word.items() if len(amounts) >= least
+    }
+    table: dict[str, list[Mattered]] = {}
+    for i, name in enumerate(names):
+        order = sorted((word for word in means if means[word][i] < 0), key=lambda w: means[w][i])
+        rows = [Mattered(word, float(means[word][i]), len(by_word[word])) for word in order[:most]]
+        table[name] = rows
+    return table
+
+
+def to_json(table: Mapping[str, list[Mattered]], number: int) -> JsonObject:
+    """The words of each class, and the number of texts that they come from."""
+    classes = {name: [row._asdict() for row in rows] for name, rows in table.items()}
+    return {"texts": number, "classes": classes}
+
+
+def print_words(table: Mapping[str, list[Mattered]], number: int, console: Console) -> None:
+    """The words of each class, with their changes and counts."""
+    heading = "Each class, with the words without which its probability falls most, in percentage "
+    heading += f"points (the mean over their occurrences in {number:,} texts):"
+    console.print(Text(heading, style="dim"), soft_wrap=True)
+    for name, rows in table.items():
+        console.print(Text(escaped(name), style="bold"), soft_wrap=True)
+        if not rows:
+            console.print(Text("  none", style="dim"))
+        for word, change, count in rows:
+            line = f"  {points(change)}  {count:>5} times  {printable(word)}"
+            console.print(Text(line), soft_wrap=True)

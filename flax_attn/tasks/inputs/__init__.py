@@ -1,0 +1,1 @@
+"""What goes into a model: signals, images, texts. One file each."""

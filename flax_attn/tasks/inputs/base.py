@@ -1,0 +1,146 @@
+"""What every input of a task offers."""
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+
+from flax_attn.data.sets import DataSet
+from flax_attn.models.forward import Inputs
+from flax_attn.runs.reading import Record
+from flax_attn.tasks import replies
+from flax_attn.tasks.artifacts import Kept, Look, Prediction, Raw
+from flax_attn.tasks.asking import Asked
+from flax_attn.tasks.requests import Request
+from flax_attn.types import Json, JsonObject, Tree, UserInput
+
+if TYPE_CHECKING:
+    from flax_attn.analysis.drawing import Figure
+    from flax_attn.data.table import Table
+
+
+class Encoded(NamedTuple):
+    """The user's inputs as arrays, and of texts their tokens, and which of them the model knows."""
+
+    arrays: Inputs
+    tokens: list[list[str]] = []
+    known: list[list[bool]] = []
+
+
+class Requested(NamedTuple):
+    """The inputs of `flax-attn predict`, a name for each, and the table that they stand in."""
+
+    names: list[str]
+    inputs: UserInput
+    table: "Table | None" = None
+    usable: Sequence[int] = ()  # rows of the table
+
+
+@dataclass(frozen=True)
+class Input(abc.ABC):
+    """One kind of input: from what a user has to the arrays of a model, and back to pictures.
+
+    Attributes:
+        name: in run directories and pages.
+        noun: several of them, in a sentence.
+        num_examples: how many test examples a run keeps.
+    """
+
+    name: ClassVar[str]
+    noun: ClassVar[str]
+    num_examples: ClassVar[int] = 16
+
+    data: DataSet
+
+    @classmethod
+    @abc.abstractmethod
+    def fit(cls, data: DataSet, raw: Raw, with_targets: bool):
+        """Fits on the training split; `with_targets` where targets share the units of inputs."""
+
+    @classmethod
+    @abc.abstractmethod
+    def restore(cls, data: DataSet, kept: Kept):
+        """Restores what `fit` has found from the run directory."""
+
+    @classmethod
+    def file_names(cls, data: DataSet) -> tuple[str, ...]:
+        """Returns the names of further files of the run directory that `restore` needs."""
+        return ()
+
+    def facts(self) -> JsonObject:
+        """Returns what the data decided, for `config.json`."""
+        return {}
+
+    def files(self) -> dict[str, Json]:
+        """Returns the contents of the files of `file_names`."""
+        return {}
+
+    def sizes(self) -> dict[str, int]:
+        """Returns the fields of the model that the inputs decide."""
+        return {}
+
+    @abc.abstractmethod
+    def encode(self, raw: UserInput) -> Inputs:
+        """Returns raw inputs of a data set as arrays."""
+
+    def normalize(self, arrays: Inputs) -> Inputs:
+        """Returns encoded arrays as the model takes them. Pure."""
+        return arrays
+
+    @abc.abstractmethod
+    def sample(self, number: int) -> Inputs:
+        """Returns zeros of the shapes and dtypes that a model is built for."""
+
+    @abc.abstractmethod
+    def shapes(self) -> Tree:
+        """Returns the shapes of the arrays of `encode` as `jax.export` reads them.
+
+        A letter is a size that may differ, such as the `b` rows of length `t`.
+        """
+
+    @abc.abstractmethod
+    def read(self, inputs: UserInput) -> Encoded:
+        """Encodes a user's inputs. Raises a UsageError for inputs of another kind."""
+
+    @abc.abstractmethod
+    def requested(self, request: Request) -> Requested:
+        """Reads the inputs of a command."""
+
+    @abc.abstractmethod
+    def answer(self, asked: Asked, look: Look) -> tuple[dict[str, Tree], JsonObject]:
+        """Computes what a page asks about; returns it with the reply but for the outputs."""
+
+    @abc.abstractmethod
+    def tested(self, raw: UserInput, arrays: Inputs) -> dict[str, np.ndarray]:
+        """Returns the arrays that a run keeps of its first test examples."""
+
+    def baselines(self, raw: Raw) -> dict[str, float]:
+        """Measures simple classifiers on the test split, by name."""
+        return {}
+
+    @classmethod
+    @abc.abstractmethod
+    def example(cls, run: Record, index: int) -> JsonObject:
+        """Returns the input of a test example as a page draws it."""
+
+    @classmethod
+    def weights(cls, run: Record, index: int) -> dict[str, np.ndarray]:
+        """Returns the attention of an example by name, `(heads, q, k)` without padding.
+
+        Hops stand where heads do, with one query each.
+        """
+        named = run.attention.items()
+        return {name: replies.by_heads(name, weights[index]) for name, weights in named}
+
+    @classmethod
+    @abc.abstractmethod
+    def draw_examples(
+        cls, run: Record, name: str, weights: np.ndarray, verdicts: list[tuple[str, str]]
+    ) -> "dict[str, Figure]":
+        """Draws an attention on test examples, each with a verdict and its colour."""
+
+    @abc.abstractmethod
+    def draw(self, inputs: UserInput, prediction: Prediction, verdicts: list[str], name: str):
+        """Draws a user's inputs with the verdict of each and the first attention."""

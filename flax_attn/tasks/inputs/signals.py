@@ -1,0 +1,168 @@
+"""Signals `(n, t, channels)`: one or several series of numbers, sampled at the same steps."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from flax_attn.data.contents import float32
+from flax_attn.data.normalization import Normalization
+from flax_attn.data.sets import DataSet
+from flax_attn.errors import UsageError, counted
+from flax_attn.models.forward import Inputs
+from flax_attn.runs.reading import Record
+from flax_attn.tasks import replies, user_files
+from flax_attn.tasks.artifacts import Kept, Look, Prediction, Raw, first_attention
+from flax_attn.tasks.asking import Asked
+from flax_attn.tasks.inputs.base import Encoded, Input, Requested
+from flax_attn.tasks.requests import Request
+from flax_attn.types import JsonObject, Tree, UserInput
+
+if TYPE_CHECKING:
+    from flax_attn.analysis.drawing import Figure
+
+SHOWN = 4  # signals in a picture
+
+
+@dataclass(frozen=True)
+class Signals(Input):
+    """Signals, normalized by one mean and one deviation of the training split.
+
+    Attributes:
+        shape: the length and the number of channels.
+        normalization: None for data that are used as they are.
+    """
+
+    name = "signal"
+    noun = "signals"
+
+    shape: tuple[int, int]
+    normalization: Normalization | None
+
+    @classmethod
+    def fit(cls, data: DataSet, raw: Raw, with_targets: bool) -> "Signals":
+        splits = [raw.splits[name] for name in ("train", "valid") if name in raw.splits]
+        for split in splits:
+            check_rows(data, split.inputs)
+        _, length, channels = splits[0].inputs.shape
+        if not getattr(data, "normalized", True):
+            return cls(data, (length, channels), None)
+        arrays = [array for split in splits for array in split[:2]]
+        normalization = Normalization.of(*arrays if with_targets else arrays[:1])
+        if normalization.std == 0:
+            raise UsageError("expected signals that vary in the training split, got one number")
+        return cls(data, (length, channels), normalization)
+
+    @classmethod
+    def restore(cls, data: DataSet, kept: Kept) -> "Signals":
+        length, channels = kept.derived["shape"]
+        stored = kept.derived.get("inputs")
+        return cls(data, (length, channels), stored and Normalization.restore(stored))
+
+    def facts(self) -> JsonObject:
+        stored = self.normalization and {"inputs": self.normalization._asdict()}
+        return {"shape": list(self.shape)} | (stored or {})
+
+    def encode(self, raw: UserInput) -> Inputs:
+        return raw
+
+    def normalize(self, arrays: Inputs) -> Inputs:
+        return arrays if self.normalization is None else self.normalization.apply(arrays)
+
+    def sample(self, number: int) -> Inputs:
+        return np.zeros((number, *self.shape), np.float32)
+
+    def shapes(self) -> Tree:
+        return f"b, t, {self.shape[1]}"
+
+    def read(self, inputs: UserInput) -> Encoded:
+        return Encoded(self.checked(inputs).reshape(-1, *self.shape))
+
+    def checked(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
+        """Returns signals `(t,)`, `(n, t)` or `(n, t, channels)` as float32.
+
+        Raises:
+            UsageError: signals of another shape, or numbers that are not finite.
+        """
+        signals, (length, channels) = float32(source, inputs), self.shape
+        rows = [self.shape, (length,)] if channels == 1 else [self.shape]
+        is_rows = signals.ndim > 1 and signals.shape[1:] in rows
+        if not (signals.shape in rows or is_rows) or not signals.size:
+            flat = f"({length},), (n, {length}) or " if channels == 1 else ""
+            raise UsageError(
+                f"expected signals of {length} points, {flat}(n, {length}, {channels}), got "
+                f"{signals.shape} in {source}"
+            )
+        if not np.isfinite(signals).all():
+            raise UsageError(f"expected finite numbers in {source}, got some that are not")
+        return signals
+
+    def requested(self, request: Request) -> Requested:
+        if request.texts or request.source is None:
+            raise UsageError(
+                f"expected --input FILE with signals of {self.shape[0]} points, and no text, for a "
+                f"run on signals"
+            )
+        source = request.source
+        signals = self.checked(user_files.read_signals(source), str(source))
+        number = len(signals.reshape(-1, *self.shape))
+        return Requested([f"signal {i}" for i in range(number)], signals)
+
+    def answer(self, asked: Asked, look: Look) -> tuple[dict[str, Tree], JsonObject]:
+        signal = self.checked(asked.numbers(), "the input")
+        looked = look(signal.reshape(1, *self.shape))
+        return looked, replies.attended(looked)
+
+    def tested(self, raw: UserInput, arrays: Inputs) -> dict[str, np.ndarray]:
+        return {"inputs": np.asarray(raw)}
+
+    @classmethod
+    def example(cls, run: Record, index: int) -> JsonObject:
+        """Returns the channels `(channels, t)` of a signal, and the marks of the shapes in it."""
+        from flax_attn.analysis import shapes
+
+        shown = shapes.marks_of(run, index)
+        heights = shown["heights"].tolist() if shown else []
+        marks = [
+            {"kind": kind, "center": center, "first": first, "last": last, "height": height}
+            for (center, first, last, kind, _, _), height in zip(shapes.spans(shown), heights)
+        ]
+        return {"inputs": channels_of(run, "inputs", index), "marks": marks}
+
+    @classmethod
+    def draw_examples(
+        cls, run: Record, name: str, weights: np.ndarray, verdicts: list[tuple[str, str]]
+    ) -> "dict[str, Figure]":
+        from flax_attn.analysis.signals import draw_signals
+
+        title = f"{run.name}, {name}: test examples"
+        return {name: draw_signals(run.examples["inputs"], verdicts, weights, title)}
+
+    def draw(
+        self, inputs: UserInput, prediction: Prediction, verdicts: list[str], name: str
+    ) -> "Figure":
+        from flax_attn.analysis import drawing
+        from flax_attn.analysis.signals import draw_signals
+
+        _, weights = first_attention(prediction)
+        signals = np.asarray(inputs).reshape(-1, *self.shape)
+        title = counted(len(signals), "signal")
+        title = f"the first {SHOWN} of {title}" if len(signals) > SHOWN else title
+        coloured = [(verdict, drawing.theme().ink) for verdict in verdicts]
+        return draw_signals(signals, coloured, weights, title)
+
+
+def channels_of(run: Record, name: str, index: int) -> JsonObject:
+    """Returns an array of an example as channels `(channels, t)`."""
+    return cast(JsonObject, replies.numbers(np.atleast_2d(run.examples[name][index].T)))
+
+
+def check_rows(data: DataSet, inputs: np.ndarray) -> None:
+    """Raises a UsageError for signals of another shape than the data set says, or with NaN."""
+    expected = getattr(data, "shape", None)
+    is_wrong = expected is not None and inputs.shape[1:] != tuple(expected)
+    if inputs.ndim != 3 or is_wrong or not np.isfinite(inputs).all():
+        shape = ", ".join(map(str, ("n", *(expected or ("t", "channels")))))
+        raise UsageError(
+            f"expected finite signals ({shape}) from {type(data).__name__}, got {inputs.shape}"
+        )

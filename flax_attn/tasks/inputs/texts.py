@@ -1,0 +1,313 @@
+"""Texts as tokens, by a tokenizer that is fitted on the training split alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flax_attn.analysis.token_weights import of_hops
+from flax_attn.data import ngrams
+from flax_attn.data.sets.kinds import ReadTexts
+from flax_attn.data.text import PREPROCESSING, pad
+from flax_attn.data.tokenizers import (
+    Tokenizer,
+    bracketed,
+    fit_tokenizer,
+    known_parts,
+    tokenizer_from_json,
+)
+from flax_attn.errors import UsageError, counted
+from flax_attn.models.forward import Inputs
+from flax_attn.runs.reading import Record
+from flax_attn.tasks import baselines, replies
+from flax_attn.tasks.artifacts import Kept, Look, Prediction, Raw, first_attention
+from flax_attn.tasks.asking import Asked, check_length, longer, rounded
+from flax_attn.tasks.inputs.base import Encoded, Input, Requested
+from flax_attn.tasks.pairs import (
+    FIRST_WORD,
+    Part,
+    check_sizes,
+    knows_any,
+    table_of,
+    words_among,
+)
+from flax_attn.tasks.requests import (
+    TEXT_COLUMN,
+    Request,
+    has_table,
+    read_table,
+    read_texts,
+    usable_rows,
+    warn,
+)
+from flax_attn.tasks.token_rows import STRONG, token_weights
+from flax_attn.types import Json, JsonObject, Tree, UserInput
+
+if TYPE_CHECKING:
+    from flax_attn.analysis.drawing import Figure
+
+MANY_UNKNOWN = 0.4  # share of the words of a user's file that is warned of
+EXAMPLE = '"The final starts next week."'
+
+
+@dataclass(frozen=True)
+class Texts(Input):
+    """Texts, read whole: tokens, lengths, and pairs and n-grams where the data set asks for them.
+
+    `pairs` is the tokenizer of the most frequent pairs of neighbouring words.
+    """
+
+    name = "text"
+    noun = "texts"
+
+    data: ReadTexts
+    tokenizer: Tokenizer
+    pairs: Tokenizer | None
+
+    @classmethod
+    def fit(cls, data: ReadTexts, raw: Raw, with_targets: bool) -> "Texts":
+        clean = PREPROCESSING[data.preprocessing]
+        texts = [clean(text) for text in raw.splits["train"].inputs]
+        if not any(texts):
+            raise UsageError(
+                "expected texts to train on, but preprocessing leaves nothing of any; choose "
+                "another data.preprocessing"
+            )
+        tokenizer = fit_tokenizer(data.tokenizer, texts, data.vocabulary_size)
+        pairs = None
+        if data.num_pairs:
+            pairs = fit_tokenizer("word", map(ngrams.pairs, texts), data.num_pairs)
+        return cls(data, tokenizer, pairs)
+
+    @classmethod
+    def restore(cls, data: ReadTexts, kept: Kept) -> "Texts":
+        pairs = tokenizer_from_json(kept.files["pairs.json"]) if data.num_pairs else None
+        restored = cls(data, tokenizer_from_json(kept.files["tokenizer.json"]), pairs)
+        check_sizes(restored.sizes(), kept.sizes)
+        return restored
+
+    @classmethod
+    def file_names(cls, data: ReadTexts) -> tuple[str, ...]:
+        return ("tokenizer.json", "pairs.json") if data.num_pairs else ("tokenizer.json",)
+
+    def sizes(self) -> dict[str, int]:
+        sizes = {"vocabulary_size": self.tokenizer.size}
+        if self.pairs is not None:
+            sizes["num_pairs"] = self.pairs.size
+        if self.data.num_ngrams:
+            sizes["num_ngrams"] = self.data.num_ngrams
+        return sizes
+
+    def files(self) -> dict[str, Json]:
+        files = {"tokenizer.json": self.tokenizer.to_json()}
+        return files if self.pairs is None else files | {"pairs.json": self.pairs.to_json()}
+
+    def clean(self, text: str) -> str:
+        """Returns the text after preprocessing."""
+        return PREPROCESSING[self.data.preprocessing](text)
+
+    def encode(self, raw: UserInput) -> Inputs:
+        return self.inputs([self.clean(text) for text in raw])
+
+    def inputs(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """Returns preprocessed texts as `tokens` `(n, t)`, `lengths` `(n,)`, `pairs`, `ngrams`."""
+        tokens, lengths = pad(
+            [self.tokenizer.encode(text)[: self.data.max_length] for text in texts]
+        )
+        inputs = {"tokens": tokens, "lengths": lengths}
+        if self.pairs is not None:
+            encode = self.pairs.encode
+            inputs["pairs"], _ = pad(
+                [encode(ngrams.pairs(text)) for text in texts], tokens.shape[1]
+            )
+        if size := self.data.num_ngrams:
+            inputs["ngrams"] = np.zeros(
+                (*tokens.shape, ngrams.A_WORD), np.min_scalar_type(size - 1)
+            )
+            for row, text, length in zip(inputs["ngrams"], texts, lengths):
+                row[:length] = ngrams.character_ngrams(self.tokenizer.split(text)[:length], size)
+        return inputs
+
+    def parts(self, text: str) -> list[Part]:
+        """Returns the parts of a preprocessed text that the model sees."""
+        return known_parts(self.tokenizer, text)[: self.data.max_length]
+
+    def length(self, text: str) -> int:
+        """Returns the number of tokens of a text, also of those beyond what the model sees."""
+        return len(known_parts(self.tokenizer, self.clean(text)))
+
+    def sample(self, number: int) -> dict[str, np.ndarray]:
+        shape = number, 2
+        inputs = {"tokens": np.zeros(shape, np.int32), "lengths": np.ones(number, np.int32)}
+        if self.data.num_pairs:
+            inputs["pairs"] = np.zeros(shape, np.int32)
+        if self.data.num_ngrams:
+            dtype = np.min_scalar_type(self.data.num_ngrams - 1)
+            inputs["ngrams"] = np.zeros((*shape, ngrams.A_WORD), dtype)
+        return inputs
+
+    def shapes(self) -> dict[str, str]:
+        shapes = {"tokens": "b, t", "lengths": "b", "pairs": "b, t", "ngrams": "b, t, ..."}
+        return {name: shapes[name] for name in self.sample(1)}
+
+    def checked_parts(self, texts: Sequence[str]) -> list[list[Part]]:
+        """Returns the parts of each of a user's texts that the model sees.
+
+        Raises:
+            UsageError: no text, one without a token, or one of unknown words alone.
+        """
+        rows: list[list[Part]] = []
+        for number, text in enumerate(texts, 1):
+            parts = self.parts(self.clean(text))
+            which = f", in text {number}" if len(texts) > 1 else ""
+            if not parts:
+                raise UsageError(f"expected a text with words in it, got {text[:60]!r}{which}")
+            if not self.data.num_ngrams and not knows_any(words_among(parts)):
+                raise UsageError(
+                    f"expected a text with at least one word that the run has seen, got none in "
+                    f"{text[:60]!r}{which}"
+                )
+            rows.append(parts)
+        return rows
+
+    def can_read(self, text: str) -> bool:
+        """Returns whether a user's text has a word that the model knows."""
+        try:
+            self.checked_parts([text])
+        except UsageError:
+            return False
+        return True
+
+    def read(self, inputs: UserInput) -> Encoded:
+        texts = as_texts(inputs)
+        parts = self.checked_parts(texts)
+        tokens = [[part for part, _ in row] for row in parts]
+        known = [[is_known for _, is_known in row] for row in parts]
+        return Encoded(self.encode(texts), tokens, known)
+
+    def requested(self, request: Request) -> Requested:
+        """Reads the texts given, the rows of a table, or the lines of a file.
+
+        Warns of rows that cannot be predicted, of unknown words, and of texts that are too long.
+        """
+        column = getattr(self.data, "text_column", TEXT_COLUMN)
+        if has_table(request):
+            table = read_table(request, column)
+            texts, lines = table.column(), list(table.lines)
+        else:
+            table, texts = None, read_texts(request, EXAMPLE, column)
+            lines = [line for line, text in enumerate(texts, 1) if text.strip()]
+            texts = [texts[line - 1] for line in lines] if request.source else texts
+        if request.source is None:
+            self.checked_parts(texts)
+            usable = list(range(len(texts)))
+        else:
+            usable = usable_rows(texts, lines, self.checked_parts)
+        self.warn_of_unknown(texts)
+        chosen = [texts[i] for i in usable]
+        self.warn_of_length(chosen)
+        return Requested(chosen, chosen, table, usable)
+
+    def warn_of_unknown(self, texts: Sequence[str]) -> None:
+        """Warns of texts most of whose words the model does not know."""
+        parts = [part for text in texts for part in words_among(self.parts(self.clean(text)))]
+        words = [is_known for part, is_known in parts if part.strip()]
+        unknown = words.count(False)
+        if unknown > MANY_UNKNOWN * len(words):
+            share = f"{unknown / len(words):.0%}" if any(words) else "all"
+            warn(
+                f"warning: {share} of the {len(words):,} words of the texts are unknown to the "
+                "run, so its predictions mean little; give texts like those it was trained on"
+            )
+
+    def warn_of_length(self, texts: Sequence[str]) -> None:
+        """Warns of texts whose end the model does not read."""
+        most = self.data.max_length
+        for number, text in enumerate(texts, 1):
+            if (length := self.length(text)) > most:
+                warn(
+                    f"warning: text {number} has {length} tokens, and the run reads the first "
+                    f"{most}"
+                )
+
+    def answer(self, asked: Asked, look: Look) -> tuple[dict[str, Tree], JsonObject]:
+        text = asked.words()
+        (parts,) = self.checked_parts([text])
+        check_length(len(parts))
+        encoded = self.encode([text])
+        length = encoded["tokens"].shape[1]
+        # lengths are rounded, so that few programs are compiled
+        looked = look(longer(encoded, rounded(length)))
+        whole = self.length(text)
+        cut = f"the model reads the first {length} of {whole} tokens" if whole > length else None
+        reply = replies.attended(looked, rounded(length), length) | replies.with_tokens(parts)
+        return looked, reply | {"note": cut}
+
+    def tested(self, raw: UserInput, arrays: Inputs) -> dict[str, np.ndarray]:
+        words = [bracketed(self.parts(self.clean(text))) for text in raw]
+        tokens = arrays["tokens"]
+        width = tokens.shape[1]
+        return {"inputs": tokens, "lengths": arrays["lengths"], "words": table_of(words, width)}
+
+    def baselines(self, raw: Raw) -> dict[str, float]:
+        clean = lambda split: ([self.clean(text) for text in split.inputs], split.targets)
+        return baselines.measure(clean(raw.splits["train"]), clean(raw.splits["test"]))
+
+    @classmethod
+    def example(cls, run: Record, index: int) -> JsonObject:
+        """Returns the tokens of a text, and which of them the model knows."""
+        length = int(run.examples["lengths"][index])
+        tokens = replies.written(run.examples["words"][index, :length])
+        known = (run.examples["inputs"][index, :length] >= FIRST_WORD).tolist()
+        return {"tokens": tokens, "known": known}
+
+    @classmethod
+    def weights(cls, run: Record, index: int) -> dict[str, np.ndarray]:
+        length = int(run.examples["lengths"][index])
+        padded = super().weights(run, index)
+        return {name: matrix[:, :length, :length] for name, matrix in padded.items()}
+
+    @classmethod
+    def draw_examples(
+        cls, run: Record, name: str, weights: np.ndarray, verdicts: list[tuple[str, str]]
+    ) -> "dict[str, Figure]":
+        from flax_attn.analysis import texts
+
+        return texts.draw_attention(run, name, weights, verdicts)
+
+    def draw(
+        self, inputs: UserInput, prediction: Prediction, verdicts: list[str], name: str
+    ) -> "Figure":
+        from flax_attn.analysis import drawing
+        from flax_attn.analysis import texts as figures
+
+        kind, weights = first_attention(prediction)
+        if weights is None:
+            raise UsageError(f"the model of {name} does not attend; leave out --figure")
+        rows = zip(prediction.tokens, prediction.known)
+        words = [bracketed(zip(row, known)) for row, known in rows]
+        if len(words) == 1 and weights.ndim == 3:
+            reader = "hop" if of_hops(kind) else "token"
+            title = f"{verdicts[0]}: what each {reader} attends to"
+            return figures.attention_map(words[0], weights[0], of_hops(kind), title)
+        shown = slice(None, figures.SHOWN)
+        title = counted(len(words), "text")
+        title = f"the first {figures.SHOWN} of {title}" if len(words) > figures.SHOWN else title
+        coloured = [(verdict, drawing.theme().ink) for verdict in verdicts[shown]]
+        alone = len(words) == 1
+        return figures.attention_on_tokens(
+            words[shown],
+            token_weights(prediction)[shown],
+            [] if alone else coloured,
+            f"{verdicts[0] if alone else title}: {STRONG}",
+        )
+
+
+def as_texts(inputs: UserInput) -> list[str]:
+    """Returns one text or several as a list. Raises a UsageError for anything else."""
+    texts = [inputs] if isinstance(inputs, str) else inputs
+    is_list = isinstance(texts, Sequence | np.ndarray) and len(texts) > 0
+    if not is_list or not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"expected a text, or a list of texts, got {str(inputs)[:60]!r}")
+    return list(texts)

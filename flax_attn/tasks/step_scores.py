@@ -1,0 +1,84 @@
+"""Scores of attention in a loop, which no score can leave: each step is taken once more by itself.
+
+A step returns its weights, and a lens can put the scores in their place. That step's state is not
+used: the loop goes on with the one of the real weights.
+"""
+
+import functools
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from flax_attn.attention import Lens
+from flax_attn.models.forward import Inputs, Params
+from flax_attn.models.series import InputAttentionRNN
+from flax_attn.models.translation import Seq2Seq
+from flax_attn.types import Tree
+
+
+def as_they_are(scores: Array, mask: Array | None = None) -> Array:
+    """The scores in the place of weights."""
+    return scores
+
+
+def _applied(model: nn.Module, params: Params) -> Callable[..., Tree]:
+    """The methods of a model with its parameters, by name."""
+    return functools.partial(model.apply, {"params": params})
+
+
+def of_series(model: nn.Module, params: Params, inputs: Inputs) -> Array:
+    """The scores `(b, t, series)` of each step of some series `(b, t, series)`."""
+    apply = _applied(model, params)
+
+    def one_step(state: Array, x: Array) -> tuple[Array, Array]:
+        with Lens(normalizer=as_they_are):
+            _, scored = apply(state, x, method="step")
+        state, _ = apply(state, x, method="step")
+        return state, scored.weights
+
+    inputs = jnp.asarray(inputs)
+    start = apply(inputs, method="start")
+    _, scores = jax.lax.scan(one_step, start, jnp.swapaxes(inputs, 0, 1))
+    return jnp.swapaxes(scores, 0, 1)
+
+
+def of_translations(
+    model: nn.Module, params: Params, inputs: Inputs, tokens: Array, end: int
+) -> Array:
+    """The scores `(b, n, t, s)` of each token of some translations `(b, n, t)` of each source."""
+    apply = _applied(model, params)
+    memory = apply(inputs, method="encode")
+
+    def one_step(state: Tree, token: Array) -> tuple[Tree, Array]:
+        with Lens(normalizer=as_they_are):
+            _, _, scores = apply(state, token, memory, method="decode_step")
+        _, state, _ = apply(state, token, memory, method="decode_step")
+        return state, scores
+
+    batch, number, _ = tokens.shape
+    state = apply(memory, tokens.shape[-1], method="start")
+    state = jax.tree.map(
+        lambda leaf: jnp.broadcast_to(leaf, (batch, number, *leaf.shape[2:])), state
+    )
+    before = jnp.concatenate([jnp.full_like(tokens[..., :1], end), tokens[..., :-1]], axis=-1)
+    _, scores = jax.lax.scan(one_step, state, jnp.moveaxis(before, -1, 0))
+    return jnp.moveaxis(scores, 0, 2)
+
+
+def in_loop(model: nn.Module) -> bool:
+    """Returns whether the attention of a model is in a loop, which no score can leave."""
+    return hasattr(model, "step") or hasattr(model, "decode_step")
+
+
+def has_scores(model: nn.Module) -> bool:
+    """Whether weights of the model are a normaliser of scores that a step can tell.
+
+    A Transformer that translates has the mean weights of several heads, and around a position
+    weights are multiplied by a Gaussian.
+    """
+    if isinstance(model, Seq2Seq):
+        return model.reach == 0
+    return isinstance(model, InputAttentionRNN)

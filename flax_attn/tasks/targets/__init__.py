@@ -1,0 +1,1 @@
+"""What comes out of a model: a signal, a number, a class. One file each."""

@@ -1,0 +1,167 @@
+"""A number for each input, trained on the squared error in normalized units.
+
+A model gives it as its one logit `(b, 1)`. Of outputs `(b, t, 1)` it is the mean over positions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from rich.text import Text
+
+from flax_attn.data.normalization import Normalization
+from flax_attn.data.sets import DataSet
+from flax_attn.errors import UsageError, escaped
+from flax_attn.runs.reading import Record
+from flax_attn.tasks import replies
+from flax_attn.tasks.artifacts import (
+    Examples,
+    Kept,
+    LossAndMetrics,
+    Prediction,
+    Raw,
+    Recipe,
+    outputs_of,
+)
+from flax_attn.tasks.inputs.base import Input
+from flax_attn.tasks.targets.base import Target
+from flax_attn.tasks.token_rows import describe_tokens, print_tokens
+from flax_attn.training.metrics import mask_of, squared_error, weighted_mean
+from flax_attn.types import Batch, JsonObject, Tree, UserInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from flax_attn.analysis.drawing import Figure
+
+NUM_POINTS = 2_000  # test examples of which a run keeps the target and the prediction
+
+
+@dataclass(frozen=True)
+class Number(Target):
+    """A number, normalized by the mean and the deviation of the training split."""
+
+    name = "number"
+    score = "mse"
+    measured = "mae"
+
+    normalization: Normalization
+
+    @classmethod
+    def fit(cls, data: DataSet, raw: Raw, recipe: Recipe, inputs: Input) -> "Number":
+        normalization = Normalization.of(raw.splits["train"].targets)
+        if normalization.std == 0:
+            raise UsageError(
+                f"expected numbers that vary in the training split, got {normalization.mean:g}"
+            )
+        return cls(data, recipe, normalization)
+
+    @classmethod
+    def restore(cls, data: DataSet, kept: Kept, recipe: Recipe) -> "Number":
+        return cls(data, recipe, Normalization.restore(kept.derived["targets"]))
+
+    def facts(self) -> JsonObject:
+        return {"targets": self.normalization._asdict()}
+
+    def sizes(self, inputs: Input) -> dict[str, int]:
+        # models of signals have one output by default, and those of users need no field for it
+        return {} if inputs.name == "signal" else {"num_classes": 1}
+
+    def encode(self, raw: UserInput) -> np.ndarray:
+        return self.normalization.apply(raw)
+
+    def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
+        """Computes the mean squared error, and the mean absolute error in the user's units.
+
+        The `penalty` of a model is added to the loss.
+        """
+        mask, predicted = mask_of(batch, len(outputs)), number_of(outputs)  # (b,)
+        error = squared_error(predicted, batch["targets"], mask)
+        distance = jnp.abs(predicted - batch["targets"]) * self.normalization.std
+        loss = error.compute()
+        if "penalty" in aux:
+            loss = loss + weighted_mean(aux["penalty"], mask).compute()
+        return loss, {"mse": error, "mae": weighted_mean(distance, mask)}
+
+    def decode(self, outputs: Sequence[Array | np.ndarray]) -> Array:
+        numbers = jnp.stack([number_of(jnp.asarray(one)) for one in outputs])  # (seeds, b)
+        return self.normalization.undo(numbers.mean(axis=0))
+
+    def results(
+        self, outputs: Sequence[np.ndarray], targets: np.ndarray, shown: int, raw: UserInput
+    ) -> Examples:
+        predicted, right = np.asarray(self.decode(outputs)), self.normalization.undo(targets)
+        arrays = {"targets": right[:NUM_POINTS], "predictions": predicted[:NUM_POINTS]}
+        metrics = {}
+        if len(outputs) > 1:
+            metrics["ensemble/test/mae"] = [float(np.abs(predicted - right).mean())]
+        return Examples(arrays, metrics)
+
+    def reply(self, output: np.ndarray) -> JsonObject:
+        return {"outputs": replies.array(np.asarray(output)[None])}
+
+    def describe(self, names: Sequence[str], prediction: Prediction) -> list[JsonObject]:
+        tokens = describe_tokens(prediction)
+        rows: list[JsonObject] = []
+        for i, (name, number) in enumerate(zip(names, outputs_of(prediction))):
+            row: JsonObject = {"input": name, "number": float(f"{number:.6g}")}
+            if prediction.attention and tokens:
+                row["tokens"] = tokens[i]
+            rows.append(row)
+        return rows
+
+    def show(self, row: JsonObject, console: "Console") -> None:
+        console.print(Text(escaped(row["input"]), style="bold"), soft_wrap=True)
+        console.print(Text(f"  {row['number']:.4g}"))
+        if tokens := row.get("tokens"):
+            print_tokens(tokens, console)
+
+    def columns(self, prediction: Prediction) -> dict[str, list[str]]:
+        return {"predicted_number": [f"{number:.6g}" for number in outputs_of(prediction)]}
+
+    def verdicts(self, prediction: Prediction) -> list[str]:
+        return [f"{number:.4g}" for number in outputs_of(prediction)]
+
+    @classmethod
+    def summary(cls, run: Record, inputs: type[Input]) -> str:
+        return f"predicts a number from {'an' if inputs.name[0] in 'aeiou' else 'a'} {inputs.name}"
+
+    @classmethod
+    def sentence(cls, run: Record, inputs: type[Input]) -> str:
+        return f"{cls.summary(run, inputs)}, off by {run.mean('mae'):.2g} on average"
+
+    @classmethod
+    def baseline_note(cls, run: Record) -> str:
+        mean = run.config["derived"]["targets"]["mean"]
+        distance = float(np.abs(run.examples["targets"] - mean).mean())
+        return f"Predicting the mean, {mean:.3g}, gives an error of {distance:.2g}."
+
+    @classmethod
+    def example(cls, run: Record, index: int) -> JsonObject:
+        return {key: float(run.examples[f"{key}s"][index]) for key in ("target", "prediction")}
+
+    @classmethod
+    def beside_examples(cls, run: Record) -> JsonObject:
+        """Returns the stored numbers of the test split and their predictions."""
+        return {name: replies.numbers(run.examples[name]) for name in ("targets", "predictions")}
+
+    @classmethod
+    def figures(cls, run: Record, inputs: type[Input]) -> "dict[str, Figure]":
+        from flax_attn.analysis import drawing, numbers
+
+        figures = {"predictions": numbers.scatter(run)}
+        pairs = zip(run.examples["predictions"], run.examples["targets"])
+        ink = drawing.theme().ink
+        verdicts = [(f"{number:.3g}, target {right:.3g}", ink) for number, right in pairs]
+        for name, weights in run.attention.items():
+            figures |= inputs.draw_examples(run, name, weights, verdicts)
+        return figures
+
+
+def number_of(outputs: Tree) -> Tree:
+    """Returns the number `(b,)` of outputs `(b, 1)`, or of `(b, t, 1)` by their mean over t."""
+    number = outputs[..., 0]
+    return number.mean(axis=1) if number.ndim == 2 else number

@@ -1,0 +1,140 @@
+"""A signal for each signal, trained on the squared error in normalized units."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from flax_attn.data.normalization import Normalization
+from flax_attn.data.sets import DataSet
+from flax_attn.runs.reading import Record
+from flax_attn.tasks import replies
+from flax_attn.tasks.artifacts import (
+    Examples,
+    Kept,
+    LossAndMetrics,
+    Prediction,
+    Raw,
+    Recipe,
+    outputs_of,
+)
+from flax_attn.tasks.inputs.base import Input
+from flax_attn.tasks.inputs.signals import Signals, channels_of
+from flax_attn.tasks.targets.base import Target
+from flax_attn.training.metrics import mask_of, squared_error, weighted_mean
+from flax_attn.types import Batch, JsonObject, Tree, UserInput
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from flax_attn.analysis.drawing import Figure
+
+LEVELLED = {
+    "by_shape": "sets both shapes of a kind to their mean height",
+    "by_location": "sets the two shapes on each side to their mean height",
+}
+
+
+@dataclass(frozen=True)
+class Signal(Target):
+    """A signal in the units of its input, so both have one normalization.
+
+    Where the data set says which input series is `relevant`, the weight of input attention on it is
+    the metric `gate`.
+    """
+
+    name = "signal"
+    score = "mse"
+    measured = "mse"
+    of_first_seed = True
+
+    normalization: Normalization | None
+
+    @classmethod
+    def fit(cls, data: DataSet, raw: Raw, recipe: Recipe, inputs: Input) -> "Signal":
+        assert isinstance(inputs, Signals)
+        return cls(data, recipe, inputs.normalization)
+
+    @classmethod
+    def restore(cls, data: DataSet, kept: Kept, recipe: Recipe) -> "Signal":
+        stored = kept.derived.get("inputs")
+        return cls(data, recipe, stored and Normalization.restore(stored))
+
+    @property
+    def relevant(self) -> int | None:
+        """The input series that decides the output, where the data set knows it."""
+        return getattr(self.data, "relevant", None)
+
+    def encode(self, raw: UserInput) -> np.ndarray:
+        return raw if self.normalization is None else self.normalization.apply(raw)
+
+    def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
+        mask = mask_of(batch, len(outputs))
+        error = squared_error(outputs, batch["targets"], mask)
+        metrics = {"mse": error}
+        if self.relevant is not None:
+            gate = aux["attention"]["input"][..., self.relevant].mean(axis=-1)  # (b,)
+            metrics["gate"] = weighted_mean(gate, mask)
+        return error.compute(), metrics
+
+    def decode(self, outputs: Sequence[Array | np.ndarray]) -> Array:
+        first = jnp.asarray(outputs[0])  # (b, t, d)
+        return first if self.normalization is None else self.normalization.undo(first)
+
+    def predicted(self, outputs: np.ndarray, inputs: UserInput) -> Prediction:
+        """Returns signals in the shape of the inputs where they have as many numbers."""
+        same = outputs.size == np.size(inputs)
+        return Prediction(outputs.reshape(np.shape(inputs)) if same else outputs)
+
+    def results(
+        self, outputs: Sequence[np.ndarray], targets: np.ndarray, shown: int, raw: UserInput
+    ) -> Examples:
+        predictions = np.asarray(self.decode(outputs))[:shown]
+        return Examples({"targets": np.asarray(raw[:shown]), "predictions": predictions})
+
+    def reply(self, output: np.ndarray) -> JsonObject:
+        return {"outputs": replies.array(output)}
+
+    def describe(self, names: Sequence[str], prediction: Prediction) -> list[JsonObject]:
+        pairs = zip(names, outputs_of(prediction).reshape(len(names), -1))
+        return [{"input": name, "outputs": replies.numbers(row)} for name, row in pairs]
+
+    def show(self, row: JsonObject, console: "Console") -> None:
+        console.print_json(data=row)
+
+    def columns(self, prediction: Prediction) -> dict[str, list[str]]:
+        raise NotImplementedError
+
+    def verdicts(self, prediction: Prediction) -> list[str]:
+        raise NotImplementedError
+
+    @classmethod
+    def summary(cls, run: Record, inputs: type[Input]) -> str:
+        data = run.config["data"]
+        if "relevant" in data:
+            return f"predicts one series from {run.examples['inputs'].shape[-1]}"
+        return LEVELLED.get(data.get("task"), "turns signals into others")
+
+    @classmethod
+    def sentence(cls, run: Record, inputs: type[Input]) -> str:
+        derived = run.config.get("derived", {})
+        unit = derived["inputs"]["std"] if "inputs" in derived else 1.0
+        error = float(np.sqrt(run.mean("mse"))) * unit
+        tallest = float(np.max(run.examples["targets"], initial=0))
+        return f"{cls.summary(run, inputs)}, with an error of {error:.2g} for heights up to " + (
+            f"{tallest:.3g}"
+        )
+
+    @classmethod
+    def example(cls, run: Record, index: int) -> JsonObject:
+        names = ("targets", "predictions")
+        return {name: cast(JsonObject, channels_of(run, name, index)) for name in names}
+
+    @classmethod
+    def figures(cls, run: Record, inputs: type[Input]) -> "dict[str, Figure]":
+        from flax_attn.analysis import series, shapes
+
+        return series.draw(run) if "relevant" in run.config["data"] else shapes.draw(run)

@@ -1,0 +1,134 @@
+"""The files that a user names: reading what is in them, and whether they can be written."""
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from flax_attn.data import files as text_files
+from flax_attn.data import pictures
+from flax_attn.errors import UsageError, one_line
+from flax_attn.files import check_writable, open_arrays
+from flax_attn.runs.directory import check_no_file_of_run
+
+PICTURES = (".png", ".pdf", ".svg")
+ARRAYS = (".npy", ".csv")
+TABLES = (".csv", ".tsv")
+
+
+def check_destination(
+    path: Path, flag: str, formats: tuple[str, ...], source: Path | None = None
+) -> None:
+    """Raises a UsageError for a file that cannot be written, is the input, or is one of a run."""
+    if path.suffix not in formats:
+        raise UsageError(f"expected {flag} to end in {' or '.join(formats)}, got {path}")
+    if path.is_dir():
+        raise UsageError(f"expected a file for {flag}, got the folder {path}")
+    try:
+        check_writable(Path(os.path.realpath(path)))
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path} for {flag} ({error.strerror}); choose another place"
+        ) from error
+    if source is not None and os.path.realpath(path) == os.path.realpath(source):
+        raise UsageError(f"expected {flag} to be another file than --input, got {path} for both")
+    check_no_file_of_run(path, flag)
+
+
+def check_text_file(path: Path, flag: str, source: Path | None = None) -> None:
+    """Checks as `check_destination`. Any ending will do that is not of an array or a picture."""
+    if path.suffix in (*PICTURES, *ARRAYS):
+        raise UsageError(f"expected {flag} to be a text file, such as out.txt, got {path}")
+    check_destination(path, flag, (path.suffix,), source)
+
+
+def read_lines(path: Path) -> list[str]:
+    """Reads the lines of a text file of any ending, or of a pipe, empty ones too.
+
+    Raises:
+        OSError: no such file.
+        UsageError: another kind of file, or no line with a text.
+    """
+    lines = text_files.read_lines(path)
+    if not any(line.strip() for line in lines):
+        raise UsageError(f"expected texts in --input {path}, one a line, got none")
+    return lines
+
+
+def read_array(path: Path) -> np.ndarray:
+    """Reads the array in a .npy file. Raises a UsageError for an archive of several."""
+    with open_arrays(path) as arrays:
+        if list(arrays) != [""]:
+            raise UsageError(f"expected one array in {path}, got {', '.join(arrays)}")
+        return arrays[""]
+
+
+def read_signals(path: Path) -> np.ndarray:
+    """Reads the array in a .npy file, or the numbers in a .csv file, one signal a line.
+
+    Raises:
+        OSError: no such file.
+        UsageError: another format, or what are no numbers.
+    """
+    if path.suffix not in ARRAYS:
+        raise UsageError(f"expected --input to end in .npy or .csv, got {path}")
+    return read_array(path) if path.suffix == ".npy" else read_csv(path)
+
+
+def read_csv(path: Path) -> np.ndarray:
+    """Reads the numbers `(lines, columns)` of a CSV file.
+
+    Raises:
+        OSError: no such file.
+        UsageError: what are no numbers, or lines of unequal lengths.
+    """
+    lines = text_files.read_lines(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*input contained no data")
+            return np.loadtxt(lines, delimiter=",", ndmin=2)
+    except ValueError as error:
+        raise UsageError(
+            f"expected numbers in {path}, with commas between, such as 0.5,1.25, and no header "
+            f"({one_line(error)})"
+        ) from error
+
+
+def write_signals(path: Path, signals: np.ndarray) -> None:
+    """Writes signals in the format of the file's ending."""
+    if path.suffix == ".npy":
+        np.save(path, signals)
+    else:
+        np.savetxt(
+            path,
+            signals.reshape(-1, signals.shape[-1] if signals.ndim < 3 else signals.shape[1]),
+            delimiter=",",
+            fmt="%.7g",
+        )
+
+
+def read_images(path: Path, light_ink: bool, in_colour: bool = False) -> np.ndarray:
+    """Reads images `(n, height, width)` from a picture, a .npy file or an IDX file.
+
+    A picture is of bytes, and its colours become grey unless `in_colour`. With `light_ink`, one
+    with a light ground is inverted.
+
+    Raises:
+        OSError: no such file.
+        UsageError: another format.
+    """
+    if path.suffix.lower() in pictures.ENDINGS:
+        image = pictures.read_ink(path) if light_ink else pictures.read(path, in_colour)
+        return image[None]
+    if path.suffix == ".npy":
+        return read_array(path)
+    from flax_attn.data import mnist  # its reader takes as long to import as jax
+
+    try:
+        return mnist.read_idx(path)
+    except UsageError as error:
+        raise UsageError(
+            f"expected --input to be a picture ({', '.join(pictures.ENDINGS)}), a folder of "
+            f"pictures, a .npy or an IDX file ({error})"
+        ) from error

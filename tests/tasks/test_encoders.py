@@ -1,0 +1,99 @@
+"""Texts as tokens, in translation."""
+
+import numpy as np
+import pytest
+
+from configs import dates_bahdanau
+from flax_attn.data.pairs import Pair
+from flax_attn.data.sets import Reverse
+from flax_attn.data.sets.texts import TextCSV
+from flax_attn.errors import UsageError
+from flax_attn.experiment.config import Config
+from flax_attn.tasks.pairs import PairEncoder, TextEncoder
+from flax_attn.tasks.task import Kept
+from flax_attn.tasks.translation import PairsOfTexts
+
+
+def load(config):
+    config = Config.of(config)
+    return PairsOfTexts.load(config.data, config.recipe, None)
+
+
+def test_tokens_and_their_marks():
+    config = dates_bahdanau.get_config()
+    config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5, "num_buckets": 1})
+    task = load(config)
+    rows, pairs, reader = task.test, task.pairs, task.encoder
+    inputs, mark = rows["inputs"], reader.target.size
+    assert task.kept.sizes == {
+        "source_vocabulary_size": reader.source.size,
+        "target_vocabulary_size": mark + 1,
+    }
+    for i, pair in enumerate(pairs):
+        target, length = rows["targets"][i], inputs["target_lengths"][i]
+        assert reader.write(target[: length - 1].tolist()) == pair.target
+        assert target[length - 1] == inputs["target"][i, 0] == mark
+        np.testing.assert_array_equal(inputs["target"][i, 1:length], target[: length - 1])
+        np.testing.assert_array_equal(target[length:], 0)
+        assert inputs["source_lengths"][i] == len(pair.source)
+    longest = task.longest_source
+    train, test = (
+        {
+            reader.source.decode(row[:length].tolist())
+            for row, length in zip(some["source"], some["source_lengths"])
+        }
+        for some in (task.rows.train["inputs"], inputs)
+    )
+    assert (len(train), len(test)) == (50, 5)
+    assert max(map(len, train)) == longest
+    assert not train & test
+
+
+def test_a_pair_may_have_as_many_tokens_as_the_data_say():
+    config = dates_bahdanau.get_config()
+    config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5})
+    longest = load(config).longest_source
+    config.data.max_length = longest
+    assert load(config).longest_source == longest
+    config.data.max_length = longest - 1
+    with pytest.raises(UsageError, match=f"got {longest} and"):
+        load(config)
+
+
+def test_a_pair_that_is_too_long_is_told():
+    config = dates_bahdanau.get_config()
+    config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5, "max_length": 12})
+    with pytest.raises(
+        UsageError,
+        match=r"from 1 to data.max_length=12 tokens in source and "
+        r"target, got",
+    ):
+        load(config)
+
+
+@pytest.mark.parametrize("kind", [TextEncoder, PairEncoder])
+def test_tokenizers_of_other_sizes_than_the_models_are_told(kind):
+    if kind is TextEncoder:
+        data = TextCSV(file="own.csv", vocabulary_size=50)
+        encoder = TextEncoder.fit(data, ["a fine film", "a dull film"])
+    else:
+        data = Reverse()
+        encoder = PairEncoder.fit(data, [Pair("a b", "b a"), Pair("c", "c")])
+    kept = Kept({}, encoder.sizes(), encoder.files())
+    assert kind.restore(data, kept).sizes() == kept.sizes
+    name = next(iter(kept.sizes))
+    wrong = kept._replace(sizes=kept.sizes | {name: 9})
+    with pytest.raises(ValueError, match=f"with {name} 9, got {kept.sizes[name]}"):
+        kind.restore(data, wrong)
+
+
+@pytest.mark.parametrize("longest", [0, 100_001, True, "3"])
+def test_a_run_whose_longest_text_is_none_is_told(longest):
+    config = dates_bahdanau.get_config()
+    config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5})
+    task = load(config)
+    restored = lambda kept: type(task).restore(task.data, task.recipe, kept)
+    assert restored(task.kept).longest_source == task.longest_source
+    derived = task.kept.derived | {"longest": {"source": 3, "target": longest}}
+    with pytest.raises(ValueError, match="longest texts of other than 1 to 100,000 tokens"):
+        restored(task.kept._replace(derived=derived))
