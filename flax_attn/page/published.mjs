@@ -223,26 +223,23 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   /** Ablates each head of the model in turn, which may take a minute. */
   async function cutEach() {
     const { asked, request, settings } = state;
-    if (!request) return; // nothing was answered yet
+    if (!request) return; // before the first reply
     const isWanted = () => state.asked === asked && grid.node.isConnected;
     all.disabled = true;
-    try {
-      for (const [attention, { name, heads }] of run.attention.entries()) {
-        if (!isWanted()) break;
-        progress.textContent = `ablating the heads of ${name} …`;
-        const left = range(heads).filter(
-          (head) => !state.effects.has(`${attention},${head}`) && !isCut(attention, head),
-        );
-        const changes = left.map((head) => ({ cut: [[attention, head]] }));
-        const tell = (first, effects) =>
-          effects.forEach((value, j) => keep(attention, left[first + j], value));
-        const own = { inputs: request.inputs, settings };
-        const error = await effectsOf(ask, own, changes, run.at_once, isWanted, tell);
-        if (error) break;
-      }
-    } finally {
-      all.disabled = false;
+    for (const [attention, { name, heads }] of run.attention.entries()) {
+      if (!isWanted()) break;
+      progress.textContent = `ablating the heads of ${name} …`;
+      const left = range(heads).filter(
+        (head) => !state.effects.has(`${attention},${head}`) && !isCut(attention, head),
+      );
+      const changes = left.map((head) => ({ cut: [[attention, head]] }));
+      const tell = (first, effects) =>
+        effects.forEach((value, j) => keep(attention, left[first + j], value));
+      const own = { inputs: request.inputs, settings };
+      const error = await effectsOf(ask, own, changes, run.at_once, isWanted, tell);
+      if (error) break;
     }
+    all.disabled = false;
     progress.textContent = isWanted() ? mostOfAll() : "";
   }
 
