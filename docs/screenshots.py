@@ -47,7 +47,7 @@ def translate_a_date(page: Page) -> None:
     """Types a date, and points at a digit of the month, which was read from its name."""
     page.locator("textarea").fill("wednesday, 16 july 1969")
     page.wait_for_selector(SETTLED)
-    page.locator(".try-aligned button[data-q='6']").hover()
+    page.get_by_role("group", name="input above, output below").get_by_role("button").nth(6).hover()
 
 
 def write_a_name(page: Page) -> None:

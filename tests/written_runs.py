@@ -161,11 +161,10 @@ def write_run(path, kind="signals", *, seeds=(0, 1), epochs=4, seed=0, config=No
     own["derived"] = {"inputs": normalization, "targets": normalization}
     classes["hops"] = classes["texts"]
     own["derived"] |= {"classes": classes[kind]} if kind in classes else {}
-    task = "regression" if measured in ("mse", "mae") else "classification"
-    summary = {"config": own["name"], "task": task, "model": "model", "parameters": 1234}
+    summary = {"config": own["name"], "task": TASKS[kind], "model": "model", "parameters": 1234}
     summary |= {"seeds": list(seeds), "diverged": {}, "epochs": epochs, "stopped": False}
     summary |= {"steps": 100 * epochs, "train_seconds": 60.0, "measured": measured}
-    summary |= {"pictures": TASKS[kind], "metrics": metrics}
+    summary |= {"metrics": metrics}
     (path / "config.json").write_text(json.dumps(own | (config or {})))
     (path / "summary.json").write_text(json.dumps(summary))
     (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -93,7 +93,10 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   let cut = [];
   const typed = () => {
     forget();
-    view.token = null;
+    look(null);
+  };
+  const look = (token) => {
+    view.token = token;
     changed();
   };
   const input = isImage ? imageInput(run, typed) : textInput(run, typed);
@@ -102,8 +105,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   const answer = div();
   const offers = writeButtons((codes) => {
     input.add(codes);
-    view.token = null;
-    changed();
+    look(null);
   });
   const looked = el("canvas", { class: "published-image", role: "img" });
   const grid = headGrid(run, choose);
@@ -221,26 +223,23 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   /** Ablates each head of the model in turn, which may take a minute. */
   async function cutEach() {
     const { asked, request, settings } = state;
-    if (!request) return; // nothing was answered yet
+    if (!request) return; // before the first reply
     const isWanted = () => state.asked === asked && grid.node.isConnected;
     all.disabled = true;
-    try {
-      for (const [attention, { name, heads }] of run.attention.entries()) {
-        if (!isWanted()) break;
-        progress.textContent = `ablating the heads of ${name} …`;
-        const left = range(heads).filter(
-          (head) => !state.effects.has(`${attention},${head}`) && !isCut(attention, head),
-        );
-        const changes = left.map((head) => ({ cut: [[attention, head]] }));
-        const tell = (first, effects) =>
-          effects.forEach((value, j) => keep(attention, left[first + j], value));
-        const own = { inputs: request.inputs, settings };
-        const error = await effectsOf(ask, own, changes, run.at_once, isWanted, tell);
-        if (error) break;
-      }
-    } finally {
-      all.disabled = false;
+    for (const [attention, { name, heads }] of run.attention.entries()) {
+      if (!isWanted()) break;
+      progress.textContent = `ablating the heads of ${name} …`;
+      const left = range(heads).filter(
+        (head) => !state.effects.has(`${attention},${head}`) && !isCut(attention, head),
+      );
+      const changes = left.map((head) => ({ cut: [[attention, head]] }));
+      const tell = (first, effects) =>
+        effects.forEach((value, j) => keep(attention, left[first + j], value));
+      const own = { inputs: request.inputs, settings };
+      const error = await effectsOf(ask, own, changes, run.at_once, isWanted, tell);
+      if (error) break;
     }
+    all.disabled = false;
     progress.textContent = isWanted() ? mostOfAll() : "";
   }
 
@@ -252,12 +251,8 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   }
 
   function showTokens(tokens, looks, settings) {
-    const own = words("the text; press a token to see what it attends to", tokens, {
-      onPick: (token) => {
-        view.token = token;
-        changed();
-      },
-    });
+    const label = "the text; press a token to see what it attends to";
+    const own = words(label, tokens, { onPick: look });
     const { token } = state.reply.view;
     const whole = run.takes === "prompt" ? token + 1 : tokens.length;
     const count = Math.max(whole - settings.hidden.length, 1);

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 import pytest
-from flax_attn.tasks.signals import Signals
 
 import flax_attn
 from configs import shapes_lstm
@@ -16,6 +15,7 @@ from flax_attn.errors import UsageError
 from flax_attn.experiment import running
 from flax_attn.runs import checkpoints, reading
 from flax_attn.stopping import Stop, Stopped
+from flax_attn.tasks import TASKS
 from tests import tiny
 from tests.experiment.test_running import small
 
@@ -87,13 +87,14 @@ def test_what_is_said_of_the_test_is_said_by_the_seeds_that_did_not_diverge(
 ):
     _, bad, _ = runs
     path = unfinished(bad, tmp_path / "run")
-    examples, asked = Signals.examples, []
+    signals, asked = TASKS["signal-signal"], []
+    examples = signals.examples
 
     def listen(task, model, params):
         asked.extend(params)
         return examples(task, model, params)
 
-    monkeypatch.setattr(Signals, "examples", listen)
+    monkeypatch.setattr(signals, "examples", listen)
     experiment.run(experiment.Config.of(bad.config.values), path)
     chex.assert_trees_all_equal(asked, list(bad.params.values()))
 

@@ -30,10 +30,9 @@ from flax_attn.experiment.programs import (
 )
 from flax_attn.experiment.running import check_enough
 from flax_attn.models import GPT
-from flax_attn.models.cpu import instruction_set
 from flax_attn.page.data import run_data
 from flax_attn.runs import checkpoints, reading
-from flax_attn.tasks import signals
+from flax_attn.tasks.targets import signals
 from flax_attn.tasks.task import Task
 from flax_attn.training import epoch, mesh
 from tests import tiny
@@ -186,26 +185,6 @@ def test_a_cosine_falls_to_zero_with_the_last_step_of_training():
     assert moved[2] == 0
 
 
-@pytest.mark.parametrize(("warmup_steps", "first"), [(0, 1e-3), (100, 0.0)])
-def test_a_rise_longer_than_training_takes_half_of_it(warmup_steps, first):
-    config = small(
-        shapes_cnn,
-        **{
-            "optimizer.schedule": "cosine",
-            "optimizer.warmup_steps": warmup_steps,
-            "optimizer.weight_decay": 0.0,
-        },
-    )
-    optimizer, params = Config.of(config).optimizer.build(1e-3, 4), {"bias": np.ones(3, np.float32)}
-    state, rates = optimizer.init(params), []
-    for _ in range(5):
-        updates, state = jax.jit(optimizer.update)(params, state, params)
-        rates.append(float(-updates["bias"][0]))
-    np.testing.assert_allclose(rates[0], first, atol=1e-7)
-    np.testing.assert_allclose(rates[4], 0, atol=1e-7)
-    assert max(rates) == pytest.approx(1e-3, rel=1e-3)
-
-
 def test_steps_of_an_epoch_go_once_through_the_examples():
     config = small(shapes_cnn)
     config.steps_per_epoch = 0
@@ -263,7 +242,7 @@ def test_the_run_directory(finished):
     assert set(rows[-1]) == {"epoch", "seed", "step", "train/mse", "valid/mse", "test/mse"}
     assert json.loads((workdir / "summary.json").read_text()) == summary
     assert (summary["parameters"], summary["steps"], summary["seeds"]) == (58_177, 8, [0, 1])
-    assert summary["task"] == "regression"
+    assert summary["task"] == "signal-signal"
     assert "task" not in json.loads((workdir / "config.json").read_text())
     assert summary["metrics"]["test/mse"]["mean"] == np.mean(
         summary["metrics"]["test/mse"]["values"]
@@ -315,7 +294,7 @@ def test_a_batch_of_all_training_examples_is_large_enough():
     check_enough(config, task)
 
 
-def test_nor_is_one_before_training(tmp_path, monkeypatch):
+def test_a_loss_that_is_not_finite_before_training_writes_nothing(tmp_path, monkeypatch):
     original = running.metric_rows
     monkeypatch.setattr(
         running,
@@ -335,10 +314,10 @@ def test_boxes_come_to_attend_to_boxes():
     config = small(shapes_attention, batch_size=64, steps_per_epoch=400, **{"data.fresh": True})
     model, data, programs, states = start(config)
     states, _ = programs.train_epoch(states, 1, data.rows.train)
-    inputs, _, marks = jax.tree.map(np.asarray, data.test)
+    inputs, _, marks = jax.tree.map(np.asarray, data.raw.splits["test"])
     drawn = shapes.ShapeBatch(**marks)
     _, aux = jax.jit(model.apply)(
-        {"params": first_seed(states.params)}, data.normalization.apply(inputs)
+        {"params": first_seed(states.params)}, data.inputs.normalize(inputs)
     )
     weights = np.asarray(aux["attention"]["attention"])
 
@@ -374,16 +353,6 @@ def short(tmp_path_factory):
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_a_figure_that_was_half_written_is_removed(short, tmp_path):
-    config, original = short
-    workdir = shutil.copytree(original, tmp_path / "run")
-    (workdir / "figures").mkdir(exist_ok=True)
-    (workdir / "figures" / ".loss.1.partial.png").touch()
-    experiment.run(experiment.Config.of(config), workdir)
-    assert not (workdir / "figures" / ".loss.1.partial.png").exists()
-
-
-@pytest.mark.usefixtures("no_pictures")
 def test_more_epochs_go_on_from_the_last(short, tmp_path):
     longer = small(shapes_lstm, num_epochs=3)
     experiment.run(experiment.Config.of(longer), tmp_path / "straight")
@@ -405,13 +374,6 @@ def test_a_run_goes_on_with_the_recorded_precision(tmp_path, monkeypatch):
     assert taken == ["highest", "highest"]
     run = run_data(reading.read(tmp_path / "run"))
     assert run["trained_on"] == "cpu"
-
-
-def test_a_prediction_does_not_depend_on_the_other_signals(short):
-    inputs = np.random.default_rng(0).uniform(0, 20, (3, 100, 1)).astype(np.float32)
-    forward, _ = predict(short[1], inputs)
-    backward, _ = predict(short[1], inputs[::-1])
-    np.testing.assert_allclose(forward, backward[::-1], atol=1e-5)
 
 
 def test_many_signals_are_predicted_in_batches(finished):
@@ -491,14 +453,14 @@ def test_a_grown_run_is_not_finished_until_it_is(short, tmp_path, monkeypatch):
 def test_data_are_what_the_config_says():
     config = small(shapes_lstm, **{"data.task": "by_location", "data.seed": 7, "data.subset": 100})
     data = load(config)
-    normalization = data.normalization
+    normalization = data.inputs.normalization
     splits = shapes.splits(7, num_train=400, num_test=50, task="by_location")
     arrays = [
         np.asarray(array, np.float64) for name in ("train", "valid") for array in splits[name][:2]
     ]
     elements = np.concatenate([array.ravel() for array in arrays])
     np.testing.assert_allclose(normalization, [elements.mean(), elements.std()], rtol=1e-6)
-    np.testing.assert_array_equal(data.test.inputs, splits["test"].inputs)
+    np.testing.assert_array_equal(data.raw.splits["test"].inputs, splits["test"].inputs)
     expected = (splits["train"].targets[:100] - elements.mean()) / elements.std()
     np.testing.assert_allclose(data.rows.train["targets"], expected, atol=1e-5)
     valid = make_batches(Config.of(config), data)["valid"][0]["inputs"].reshape(-1, 100, 1)[:80]
@@ -520,13 +482,13 @@ def test_evaluation_counts_every_example_once():
     """50 test examples in batches of 32, against one batch of 50."""
     config = small(shapes_attention, num_seeds=2)
     model, data, programs, states = start(config)
-    normalization = data.normalization
+    normalization, test = data.inputs.normalization, data.raw.splits["test"]
     scores = programs.evaluate(states.params, states.carry, make_batches(Config.of(config), data))
     outputs, _ = jax.jit(model.apply)(
-        {"params": first_seed(states.params)}, normalization.apply(data.test.inputs)
+        {"params": first_seed(states.params)}, normalization.apply(test.inputs)
     )
     expected = np.mean(
-        (np.asarray(outputs) - np.asarray(normalization.apply(data.test.targets))) ** 2
+        (np.asarray(outputs) - np.asarray(normalization.apply(test.targets))) ** 2
     )
     np.testing.assert_allclose(scores["test"]["mse"][0], expected, rtol=1e-5)
 
@@ -559,17 +521,6 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_is_never_written(tmp_path):
         experiment.run(experiment.Config.of(small(shapes_lstm, learning_rate=1e25)), tmp_path)
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
     assert not (tmp_path / "checkpoints").exists()
-
-
-def test_another_cpu_is_said_when_a_run_goes_on(monkeypatch):
-    lines = []
-    monkeypatch.setattr(instruction_set, "current", lambda: "avx2")
-    for before in (None, {}, {"instruction_set": "avx2"}, {"instruction_set": "avx512"}):
-        with running.as_begun(before, lines.append):
-            pass
-    assert len(lines) == 1
-    assert instruction_set.of_flags("flags\t: fpu avx2 avx512f avx512vl\nflags\t: fpu") == "avx512"
-    assert [instruction_set.of_flags(flags) for flags in ("flags : avx2", "")] == ["avx2", "other"]
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -626,8 +577,8 @@ def test_results_examples_and_predictions_are_of_the_kept_parameters_in_true_uni
     monkeypatch.setattr(running, "end_epoch", keep_zeros)
     config = small(shapes_lstm, num_epochs=1)
     summary, task = experiment.run(Config.of(config), tmp_path), load(config)
-    normalization = task.normalization
-    expected = np.mean(np.asarray(normalization.apply(task.test.targets)) ** 2)
+    normalization = task.inputs.normalization
+    expected = np.mean(np.asarray(normalization.apply(task.raw.splits["test"].targets)) ** 2)
     np.testing.assert_allclose(summary["metrics"]["test/mse"]["mean"], expected, rtol=1e-5)
     assert abs(summary["metrics"]["last/test/mse"]["mean"] - expected) > 1e-4
     predictions = reading.read(tmp_path).examples["predictions"]

@@ -1,35 +1,10 @@
 """Pages in a browser, and runs that they show."""
 
-import json
-
 import pytest
 
-from flax_attn.page.joining import FOLDER, join
 from flax_attn.page.report import report
 from flax_attn.runs.reading import read
 from tests.written_runs import write_run
-
-SPACE = "\N{NO-BREAK SPACE}"
-HELPERS = """
-const matrixOf = (rows) => ({
-  rows: rows.length, columns: rows[0].length, at: (q, k) => rows[q][k],
-});
-const arrayOf = (heads) => ({
-  shape: [heads.length, heads[0].length, heads[0][0].length],
-  data: new Float32Array(heads.flat(2)),
-});
-const onPage = (node) => {
-  document.getElementById("page").replaceChildren(node);
-  return node;
-};
-const textsIn = (node, selector) =>
-  [...node.querySelectorAll(selector)].map((own) => own.textContent);
-const saidIn = (node) => node.querySelector(".sentence > span").textContent;
-const pressIn = (node, key, more = {}) =>
-  node.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, ...more }));
-const later = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
-const ignored = () => {};
-"""
 
 
 class Visit:
@@ -85,26 +60,3 @@ def written(tmp_path_factory):
         return runs[0] if len(runs) == 1 else runs, path
 
     return write
-
-
-@pytest.fixture(scope="module")
-def js(browser):
-    """The value of an expression of JavaScript, in which every function of the page has its name.
-    Blanks that do not break are as others.
-    """
-    names = [f"views/{path.name}" for path in sorted((FOLDER / "views").glob("*.mjs"))]
-    context = browser.new_context(offline=True)
-    page, errors = context.new_page(), []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.set_content("<!doctype html><title>modules</title><main id='page'></main>")
-    script = join([*names, "page.mjs", "published.mjs", "try.mjs"])
-    page.add_script_tag(content=f'"use strict";\n{script}\n{HELPERS}')
-    assert errors == []
-
-    def value(expression):
-        text = json.dumps(page.evaluate(expression), ensure_ascii=False)
-        return json.loads(text.replace(SPACE, " "))
-
-    yield value
-    context.close()
-    assert errors == []

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
 
 from flax_attn.analysis import drawing
 from tests.analysis.test_drawing import STRENGTHS, contrast
@@ -55,28 +54,6 @@ def test_a_weight_is_as_strong_as_in_a_figure():
 def ground(word):
     colour = word.evaluate("own => getComputedStyle(own).backgroundColor")
     return [int(part) / 255 for part in colour.removeprefix("rgb(").rstrip(")").split(",")]
-
-
-@pytest.mark.slow
-def test_words_of_near_uniform_weights_are_pale_and_a_strong_one_is_dark(visit, tmp_path):
-    from flax_attn.page.report import report
-    from flax_attn.runs.reading import read
-    from tests.written_runs import write_run
-
-    weights = np.full((3, 10, 10), 0.1, np.float32)
-    weights[0] += np.linspace(-0.01, 0.01, 10, dtype=np.float32)
-    weights[1] = np.eye(10)[3]  # of 7 words
-    run = read(write_run(tmp_path / "run", "texts", examples={"attention/attention": weights}))
-    path = tmp_path / "page.html"
-    path.write_text(report([run]), encoding="utf-8")
-    opened = visit(path)
-    words = opened.page.locator(".words .word")
-    assert min(min(ground(word)) for word in words.all()) > 0.9
-    legend = opened.page.locator(".legend .what").first.text_content()
-    assert legend == "weight: no colour up to 1/10 = 0.1, the uniform weight of 10 words"
-    opened.page.get_by_role("button", name="Test example 1", exact=True).click()
-    assert ground(words.nth(3)) == pytest.approx(to_rgb("#08306b"))
-    assert ground(words.nth(2)) == [1, 1, 1]
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 import pytest
 
+from flax_attn import tasks
 from flax_attn.__main__ import main
 from flax_attn.page import data
 from flax_attn.page.joining import FOLDER, digest
@@ -45,7 +46,9 @@ def test_equal_runs_give_equal_pages_with_every_weight(kind, tmp_path):
 
 
 def test_the_error_in_a_sentence_is_in_the_units_of_the_data(tmp_path):
-    run = read(write_run(tmp_path / "run", config={"derived": {"std": 50.0}}))
+    run = read(
+        write_run(tmp_path / "run", config={"derived": {"targets": {"mean": 0.0, "std": 50.0}}})
+    )
     error = 50 * np.sqrt(run.summary["metrics"]["test/mse"]["mean"])
     tallest = run.examples["targets"].max()
     said = data_of(report([run]))["runs"][0]["sentence"]
@@ -175,7 +178,7 @@ def test_the_command_writes_one_file_or_prints_it(run, tmp_path, capsysbinary):
     "output", ["/proc/report.html", "report.txt", ".", "none/report.html", "run/config.html"]
 )
 def test_an_output_is_checked_before_a_run_is_read(output, run, capsys, monkeypatch):
-    monkeypatch.setattr(kinds, "read_runs", lambda paths: pytest.fail("a run is read"))
+    monkeypatch.setattr(tasks, "read_runs", lambda paths: pytest.fail("a run is read"))
     monkeypatch.chdir(run.parent)
     if output == "run/config.html":
         (run / "config.html").symlink_to("config.json")

@@ -14,6 +14,7 @@ from flax_attn.__main__ import main
 from flax_attn.explore.answers import Answers
 from flax_attn.runs import reading
 from flax_attn.tasks import TASKS
+from flax_attn.tasks.figures import draw_run
 from flax_attn.tasks.replies import numbers_of
 from tests import tiny
 
@@ -117,7 +118,8 @@ def test_predictions_are_those_of_the_loaded_run_of_the_program_and_of_the_page(
     again = flax_attn.load(run.path).predict(few)
     np.testing.assert_array_equal(prediction.outputs, again.outputs)
     arrays, params = run.task.inputs.read(few).arrays, list(run.params.values())
-    computed = jax.device_get(run.task.compute(run.model, params, arrays))["outputs"]
+    program = jax.jit(run.task.compute, static_argnums=0)
+    computed = jax.device_get(program(run.model, params, arrays))["outputs"]
     np.testing.assert_allclose(computed.reshape(prediction.outputs.shape), prediction.outputs, 1e-5)
     shape = {"signal": (3, 12), "number": (3,), "classes": (3, 2)}[run.task.target.name]
     assert prediction.outputs.shape == shape
@@ -162,6 +164,7 @@ def test_predict_prints_writes_and_draws(name, trained, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_report_and_figures_show_the_test_split(name, trained):
+    draw_run(trained(name).path)
     run, task = reading.read(trained(name).path), TASKS[CASES[name].task]
     assert (run.task, len(run.examples["inputs"])) == (task.name, 12)
     figures = {path.stem for path in (run.path / "figures").iterdir()}

@@ -31,11 +31,11 @@ export function headChooser(run, onChoice, first = null) {
     offerHeads();
     choose({});
   });
-  const hasChoice = names.length > 1 || (run.attention[0]?.heads ?? 0) > 1;
   const node = el("div", { class: "controls" }, names.length > 1 ? list : null, heads);
+  node.hidden = names.length < 2 && (run.attention[0]?.heads ?? 0) < 2; // there is no choice
   const weights = (reply) => weightsIn(reply, now.name, now.head);
   const scores = (reply) => scoresIn(reply, now.name, now.head);
-  return { node: hasChoice ? node : null, now, weights, scores };
+  return { node, now, weights, scores };
 }
 
 /** A field for a text, with its label: `{node, area}`. */

@@ -2,13 +2,8 @@
 
 import { chooser, el, newId } from "../dom.mjs";
 
-export const UNCHANGED = {
-  normalizer: "as trained",
-  temperature: 1,
-  reach: null,
-  causal: false,
-  hidden: [],
-};
+const NO_MASK = { reach: null, causal: false, hidden: [] };
+export const UNCHANGED = { normalizer: "as trained", temperature: 1, ...NO_MASK };
 /** Whether settings are those of the model as it was trained, with nothing hidden. */
 export const isUnchanged = (settings) => JSON.stringify(settings) === JSON.stringify(UNCHANGED);
 

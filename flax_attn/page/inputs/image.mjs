@@ -2,7 +2,7 @@
 
 import { centred, SIZE } from "../controls/digits.mjs";
 import { drawnImage } from "../controls/paper.mjs";
-import { el, percent, roving, sentence, setStyle } from "../dom.mjs";
+import { buttonOf, el, percent, roving, sentence, setStyle } from "../dom.mjs";
 import { indexOfLargest, range } from "../lists.mjs";
 import { inColours, movingLegend, paintEach, rgb, rowOf, strength } from "../pictures/heat.mjs";
 import { strengthLegend, weightsBehind } from "../pictures/heat.mjs";
@@ -96,8 +96,7 @@ function patchesOn({ onPoint, onPick }) {
   function make({ columns }, count) {
     const patch = (k) => {
       const point = () => onPoint(k);
-      const on = { onpointerenter: point, onfocus: point, onclick: () => onPick(k) };
-      return el("button", { type: "button", ...on });
+      return buttonOf("", () => onPick(k), { onpointerenter: point, onfocus: point });
     };
     const all = range(count).map(patch);
     roving(all, 0, columns);

@@ -69,8 +69,7 @@ export function normalizerIn(replies) {
 }
 
 function parts(query, settings) {
-  const about = `The query is ${query.what}.`;
-  const who = el("p", {}, about);
+  const who = el("p", {}, `The query is ${query.what}.`);
   if (!query.scores)
     return [who, el("p", { class: "hint" }, query.without ?? "Its weights come without scores.")];
   const row = scoredRow(query);

@@ -5,16 +5,12 @@ import { indexOfLargest, meanOf, range } from "../lists.mjs";
 import { headOf, paint, rowOf, topOf } from "./heat.mjs";
 
 /** Every attention of a run as `{name, head, label}`, in the order of the model. */
-export function allHeads(run) {
-  return run.attention.flatMap(({ name, heads, of }) =>
-    range(heads).map((head) => ({ name, head, label: labelOf(run, name, heads, of, head) })),
-  );
-}
-
-function labelOf(run, name, heads, of, head) {
-  if (heads === 1) return name;
-  return run.attention.length === 1 ? `${of} ${head}` : `${name}, ${of} ${head}`;
-}
+export const allHeads = ({ attention }) =>
+  attention.flatMap(({ name, heads, of }) => {
+    const before = attention.length > 1 ? `${name}, ` : "";
+    const label = (head) => (heads === 1 ? name : `${before}${of} ${head}`);
+    return range(heads).map((head) => ({ name, head, label: label(head) }));
+  });
 
 /** The weights of one head of an example; null where it has none of that name. */
 export function weightsOf(example, choice) {

@@ -29,14 +29,11 @@ export function stage(run, draw, options = {}) {
     scaleOf.replaceChildren(...(hasLegend(weights) ? [legend(end, masked)] : []));
     if (weights) beside?.show(example, weights);
   };
-  const small = overview(
-    choices,
-    (index) => {
-      state.head = index;
-      show();
-    },
-    { visible, first },
-  );
+  const choose = (index) => {
+    state.head = index;
+    show();
+  };
+  const small = overview(choices, choose, { visible, first });
   const pick = (index) => {
     state.number = index;
     small.show(run.examples[index]);

@@ -1,6 +1,6 @@
 // Words on the colours of their weights, and classes as bars.
 
-import { div, el, percent, pressOne, roving, setStyle } from "../dom.mjs";
+import { buttonOf, div, el, percent, pressOne, roving, setStyle } from "../dom.mjs";
 import { indexOfLargest } from "../lists.mjs";
 import { colours, inColours, strength } from "./heat.mjs";
 
@@ -39,17 +39,9 @@ export function words(label, tokens, { known = null, onPoint = null, onPick = nu
     const isUnknown = known !== null && known[i] === false;
     const text = isUnknown ? inBrackets(token) : sign(token);
     const point = () => onPoint?.(i);
-    return el("button",
-      {
-        type: "button",
-        class: isUnknown ? "word unknown" : "word",
-        dir: "auto",
-        onpointerenter: point,
-        onfocus: point,
-        onclick: () => (onPick ?? onPoint)?.(i),
-      },
-      text,
-    );
+    const on = { onpointerenter: point, onfocus: point };
+    const look = { class: isUnknown ? "word unknown" : "word", dir: "auto" };
+    return buttonOf(text, () => (onPick ?? onPoint)?.(i), { ...look, ...on });
   });
   roving(buttons);
   const node = el("div", { class: "words", role: "group", "aria-label": label }, buttons);

@@ -23,13 +23,6 @@ export function verdict(group, output, shapes, right) {
 
 const ofKind = (kind, shapes) => [...shapes.keys()].filter((i) => shapes[i].kind === kind);
 
-/** A table whose rows are stacked on a phone. */
-function stacked(caption, header, rows) {
-  const table = plainTable(caption, header, rows);
-  table.classList.add("stacked", "lone");
-  return table;
-}
-
 /**
  * A button that asks under every normaliser, and the table of what comes out. `follow()` takes the
  * table away when the signal or another setting has changed since.
@@ -53,8 +46,7 @@ export function everyNormalizer({ run, ask, shapes, signal, settings }) {
     return [nameOfNormalizer(name), ...errors, keysOf(looks), percent(share)];
   };
   const compare = async () => {
-    const own = now();
-    shownFor = own;
+    const own = (shownFor = now());
     result.replaceChildren();
     result.setAttribute("aria-busy", "true");
     const rows = [];
@@ -64,7 +56,9 @@ export function everyNormalizer({ run, ask, shapes, signal, settings }) {
     }
     const header = ["normaliser", "triangles", "boxes", "keys per query", "attention on shapes"];
     const caption = "This signal under every normaliser, with the other settings as they are.";
-    result.replaceChildren(stacked(`${caption} ${RIGHT}.`, header, rows), el("p", HINT, COUNTED));
+    const table = plainTable(`${caption} ${RIGHT}.`, header, rows);
+    table.classList.add("stacked", "lone"); // on a phone
+    result.replaceChildren(table, el("p", HINT, COUNTED));
     result.setAttribute("aria-busy", "false");
   };
   const follow = () => {
@@ -73,8 +67,7 @@ export function everyNormalizer({ run, ask, shapes, signal, settings }) {
     result.replaceChildren(el("p", HINT, "Something was changed: compare again."));
     result.setAttribute("aria-busy", "false");
   };
-  const words = "Compare all normalisers on this signal";
-  const button = buttonOf(words, compare);
+  const button = buttonOf("Compare all normalisers on this signal", compare);
   return { node: el("div", { class: "try-compare" }, button, result), follow };
 }
 

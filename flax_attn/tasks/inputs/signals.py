@@ -1,7 +1,7 @@
 """Signals `(n, t, channels)`: one or several series of numbers, sampled at the same steps."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from flax_attn.tasks.artifacts import Kept, Look, Prediction, Raw, first_attenti
 from flax_attn.tasks.asking import Asked
 from flax_attn.tasks.inputs.base import Encoded, Input, Requested
 from flax_attn.tasks.requests import Request
-from flax_attn.types import JsonObject, Tree, UserInput
+from flax_attn.types import Json, JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
     from flax_attn.analysis.drawing import Figure
@@ -152,9 +152,9 @@ class Signals(Input):
         return draw_signals(signals, coloured, weights, title)
 
 
-def channels_of(run: Record, name: str, index: int) -> JsonObject:
+def channels_of(run: Record, name: str, index: int) -> Json:
     """Returns an array of an example as channels `(channels, t)`."""
-    return cast(JsonObject, replies.numbers(np.atleast_2d(run.examples[name][index].T)))
+    return cast(Json, replies.numbers(np.atleast_2d(run.examples[name][index].T)))
 
 
 def check_rows(data: DataSet, inputs: np.ndarray) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
@@ -131,7 +131,7 @@ class Signal(Target):
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:
         names = ("targets", "predictions")
-        return {name: cast(JsonObject, channels_of(run, name, index)) for name in names}
+        return {name: channels_of(run, name, index) for name in names}
 
     @classmethod
     def figures(cls, run: Record, inputs: type[Input]) -> "dict[str, Figure]":
