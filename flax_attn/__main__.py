@@ -146,6 +146,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     Texts may also come behind the options, where argparse does not look, and so may overrides.
     """
     arguments = sys.argv[1:] if argv is None else argv
+    if arguments[:1] == ["train"] and arguments[2:] in (["--help"], ["-h"]):
+        from flax_attn.experiment.config import help_of
+
+        print(help_of(arguments[1].removeprefix("--config="), shutil.get_terminal_size().columns))
+        raise SystemExit(0)
     for argument in arguments:
         if "\0" in argument:
             refuse(f"expected arguments without NUL characters, got {argument[:60]!r}")

@@ -191,51 +191,8 @@ def test_kill_9_and_resume_equal_the_unbroken_run(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "config", "said"),
     [
-        (["--config.model.feature=3"], "shapes_cnn", "did you mean 'model.features'?"),
-        (
-            ["--config.batch_size=many"],
-            "shapes_cnn",
-            "expected int for config key 'batch_size', such as 4, got 'many'",
-        ),
-        (
-            [],
-            "shapes_cn",
-            "no config file configs/shapes_cn.py; did you mean 'shapes_cnn'?",
-        ),
-        *[
-            pytest.param(*case, marks=pytest.mark.full)  # a process each
-            for case in (
-                (
-                    ["--config.batch_size=0"],
-                    "shapes_cnn",
-                    "'batch_size' to be a number above 0, got 0",
-                ),
-                (["--config.num_head=3"], "shapes_cnn", "unknown config key 'num_head'"),
-                (["--config.nothing", "3"], "shapes_cnn", "unknown config key 'nothing'"),
-                (
-                    ["--config.data.fresh=maybe"],
-                    "shapes_cnn",
-                    "expected bool for config key 'data.fresh'",
-                ),
-                (["--config=configs/base.py"], "shapes_cnn", "expected one --config, got 2"),
-                (
-                    [],
-                    "base",
-                    "expected a function get_config(variant) in configs/base.py, got none",
-                ),
-                (
-                    ["leftover"],
-                    "shapes_cnn",
-                    "expected one --config, got 2: configs/shapes_cnn.py and leftover",
-                ),
-                (
-                    ["--confg=3"],
-                    "shapes_cnn",
-                    "unknown flag or config key 'confg'; did you mean 'config'?",
-                ),
-                (["--workdir=train.py"], "shapes_cnn", "is a file"),
-            )
-        ],
+        (["--config.model.feature=3"], "shapes_cnn", "'model.features'"),
+        ([], "shapes_cn", "'shapes_cnn'"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments, config, said):
@@ -247,34 +204,6 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, config, said):
     assert len(err.splitlines()) == 1, err
     assert said in err
     assert runs() == before
-
-
-CONFIG_FILES = {
-    "raise ImportError('first\\nsecond')": "got ImportError: first second",
-    "def get_config(variant): return {}": "to return a ConfigDict, got dict",
-    "def get_config(): pass": "got TypeError",
-    "def get_config(variant): raise ValueError('first\\nsecond')": "got ValueError: first second",
-    "from configs import shapes_cnn\ndef get_config(variant=''):\n  c = "
-    "shapes_cnn.get_config()\n  del c.batch_size\n  return c": (
-        "expected int for config key 'batch_size', got None"
-    ),
-}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("text", "said"), CONFIG_FILES.items())
-def test_a_config_file_of_ones_own_that_fails_is_told_in_one_line(tmp_path, text, said):
-    (tmp_path / "mine.py").write_text(text)
-    command = [
-        sys.executable,
-        "train.py",
-        f"--config={tmp_path / 'mine.py'}",
-        f"--workdir={tmp_path / 'run'}",
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
-    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
-    assert said in done.stderr
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_changed_config_and_a_foreign_directory_are_refused(run, tmp_path):

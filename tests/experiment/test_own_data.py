@@ -292,7 +292,7 @@ def test_signals_of_two_shapes_and_other_keys_are_told(tmp_path):
     refuse("signals_npz", tmp_path, path, said)
     with pytest.raises(UsageError, match=said):
         flax_attn.train("signals_npz", data=data, workdir=tmp_path / "run")
-    refuse("signals_npz", tmp_path, {}, "--data.file=FILE.npz")
+    refuse("signals_npz", tmp_path, {}, "--data.file")
     refuse("signals_npz", tmp_path, {"data.file": "gone.npz"}, "cannot read gone.npz")
     refuse("signals_npz", tmp_path, path | {"data.valid_fraction": 0.0}, "valid_fraction above 0")
     refuse("signals_npz", tmp_path, path | {"data.test_fraction": 0.95}, "together below 1")

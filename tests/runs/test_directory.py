@@ -11,7 +11,7 @@ from flax_attn.errors import UsageError, unknown
 from flax_attn.files import replacing
 from flax_attn.runs import checkpoints, lock, sums, untrusted
 from flax_attn.runs.checkpoints import Progress
-from flax_attn.runs.directory import RunDirectory, read_config, read_whole
+from flax_attn.runs.directory import RunDirectory, read_config
 from flax_attn.schema import flatten
 
 CONFIG = {
@@ -171,18 +171,6 @@ def test_a_checkpoint_is_no_run_directory(directory, tmp_path):
     for folder in (directory.checkpoints / "1" / "inside", directory.path / "inside"):
         with pytest.raises(UsageError, match=f"inside the run {directory.path};"):
             lock.check_place(folder)
-
-
-def test_a_stored_config_with_a_key_task_is_told_in_one_line(directory):
-    directory.go_on(CONFIG | {"task": "regression"}, [])
-    said = rf"no config key 'task' .* got 'regression'; train the run in {directory.path} again"
-    with pytest.raises(UsageError, match=said) as read:
-        read_whole(directory.path)
-    with pytest.raises(UsageError, match=said):
-        RunDirectory.open(directory.path, CONFIG)
-    assert "\n" not in str(read.value)
-    directory.go_on(CONFIG, [])
-    assert read_whole(directory.path)["name"] == "some"
 
 
 def test_reading_what_is_not_there():
