@@ -149,6 +149,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     if arguments[:1] == ["train"] and arguments[2:] in (["--help"], ["-h"]):
         from flax_attn.experiment.config import help_of
 
+        print("keys, with their values; flax-attn train --help lists the other flags")
         print(help_of(arguments[1].removeprefix("--config="), shutil.get_terminal_size().columns))
         raise SystemExit(0)
     for argument in arguments:
