@@ -60,7 +60,7 @@ class MNIST(ImageData):
 
 
 def _first(images: np.ndarray, labels: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first images, as numbers in [0, 1]; all of them for 0."""
+    """Returns the first images, as numbers in [0, 1]; all of them for 0."""
     last = number or len(images)
     return as_pixels(images[:last], "MNIST"), labels[:last]
 
@@ -68,7 +68,7 @@ def _first(images: np.ndarray, labels: np.ndarray, number: int) -> tuple[np.ndar
 def hold_out(
     images: np.ndarray, labels: np.ndarray, fraction: float, seed: int
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """The splits `valid`, a share of every class, and `train`, the rest."""
+    """Returns the splits `valid`, a share of every class, and `train`, the rest."""
     parts = stratified(labels, (fraction, 1 - fraction), seed)
     return taken((images, labels), dict(zip(("valid", "train"), parts)))
 
@@ -140,7 +140,7 @@ def in_classes(
     seed: int,
     files: dict[str, str],
 ) -> Images:
-    """Images with the numbers of their classes, from images and the names of their classes.
+    """Returns images with the numbers of their classes, from images and the names of their classes.
 
     Where there is no `valid`, it is held out of `train`.
 

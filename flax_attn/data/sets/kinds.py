@@ -69,29 +69,29 @@ class SignalData(DataSet):
 
     @property
     def shape(self) -> tuple[int, int] | None:
-        """The length and the number of channels of the inputs; None where only the data say."""
+        """Returns the length and the channels of the inputs; None where only the data say."""
         return None
 
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> dict[str, SignalRows]:
-        """The splits `train`, `valid` and `test`; `valid` may be empty."""
+        """Returns the splits `train`, `valid` and `test`; `valid` may be empty."""
 
     def files(self) -> dict[str, str]:
-        """The SHA-256 sums of the files that are read, by name."""
+        """Returns the SHA-256 sums of the files that are read, by name."""
         return {}
 
     @property
     def num_used(self) -> int | None:
-        """How many of the first training examples are trained on; None for all."""
+        """Returns how many of the first training examples are trained on; None for all."""
         return None
 
     @property
     def draws_afresh(self) -> bool:
-        """Whether every step draws new examples by `draw`."""
+        """Returns whether every step draws new examples by `draw`."""
         return False
 
     def draw(self, key: Array, number: int) -> SignalRows:
-        """New examples from a key."""
+        """Draws new examples from a key."""
         raise NotImplementedError
 
 
@@ -114,7 +114,7 @@ class SeriesData(DataSet):
 
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> dict[str, SeriesRows]:
-        """The splits `train`, `valid` and `test`."""
+        """Returns the splits `train`, `valid` and `test`."""
 
 
 class Images(NamedTuple):
@@ -142,15 +142,15 @@ class ImageData(DataSet):
 
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> Images:
-        """The splits `train` and `test`, and `valid` where one is held out."""
+        """Returns the splits `train` and `test`, and `valid` where one is held out."""
 
     @property
     def image_shape(self) -> tuple[int, int] | None:
-        """The height and width of the images; None where only the data say."""
+        """Returns the height and width of the images; None where only the data say."""
         return None
 
     def prepare(self, images: np.ndarray) -> np.ndarray:
-        """Images `(n, height, width)` in [0, 1], scaled where the data set scales its own."""
+        """Scales images `(n, height, width)` in [0, 1] as the data set scales its own."""
         return images
 
 
@@ -222,7 +222,7 @@ class TextData(ReadTexts):
 
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> Texts:
-        """The splits `train` and `test`, and `valid` where one is held out."""
+        """Returns the splits `train` and `test`, and `valid` where one is held out."""
 
 
 class Pairs(NamedTuple):
@@ -250,12 +250,12 @@ class PairData(Tokens):
     shared_vocabulary: bool = False
 
     def prepare(self, source: str) -> str:
-        """A source of the user's as the data set writes its own."""
+        """Writes a source of the user's as the data set writes its own."""
         return source
 
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> Pairs:
-        """The splits `train`, `valid` and `test`."""
+        """Returns the splits `train`, `valid` and `test`."""
 
 
 def check_fractions(valid: float, test: float) -> None:

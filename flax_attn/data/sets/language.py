@@ -65,7 +65,7 @@ class LanguageData(DataSet):
 
     @property
     def most_repeated(self) -> int:
-        """The length of the longest string that can come twice in a passage."""
+        """Returns the length of the longest string that can come twice in a passage."""
         start = 1 if self.by_line else 0  # a line follows the end of another
         return (self.max_length - start) // 2
 
@@ -74,10 +74,10 @@ class LanguageData(DataSet):
 
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> Language:
-        """The splits `train` and `test`, and `valid` where one is held out."""
+        """Returns the splits `train` and `test`, and `valid` where one is held out."""
 
     def split(self, text: str) -> dict[str, str]:
-        """The splits of a text, none of them empty.
+        """Splits a text into parts that are not empty.
 
         Raises:
             UsageError: a text that is too short.

@@ -69,7 +69,7 @@ class InMemory(DataSet):
     @staticmethod
     @abc.abstractmethod
     def checked(where: str, inputs: UserInput, targets: UserInput) -> Rows:
-        """Inputs and targets of a split as they are held; `where` names the split in an error.
+        """Returns inputs and targets of a split as they are held; `where` names it in an error.
 
         Raises:
             UsageError: contents of another kind.
@@ -82,12 +82,12 @@ class InMemory(DataSet):
         )
 
     def _content(self) -> Content:
-        if self.content is None:
-            raise UsageError(
-                "expected the data of this run, which were given from Python; go on with "
-                "flax_attn.train(config, data=...)"
-            )
-        return self.content
+        require(
+            self.content is not None,
+            "the data of this run, which were given from Python; go on with "
+            "flax_attn.train(config, data=...)",
+        )
+        return self.content or {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +188,7 @@ class PairLists(InMemory, PairData):
 def from_python(
     kind: type[DataSet], data: Mapping[str, UserInput]
 ) -> tuple[type[InMemory], JsonObject, Content]:
-    """The class for contents of a kind, its own fields, and the contents as it holds them.
+    """Returns the class for contents of a kind, its own fields, and the contents as it holds them.
 
     Args:
         kind: the data set that the contents take the place of.
@@ -206,15 +206,17 @@ def from_python(
             f"expected a config on {', '.join(others)} or {last} for data from Python, got one on "
             f"{kind.topic}"
         )
-    names = list(data) if isinstance(data, Mapping) else [type(data).__name__]
-    if not {"train", "test"} <= set(names) <= set(SPLITS):
-        raise UsageError(
-            f"expected data of the splits train and test, and perhaps valid, such as "
-            f"{{'train': (inputs, targets), 'test': (inputs, targets)}}, got "
-            f"{', '.join(map(str, names)) or 'none'}"
-        )
+    names = list(data) if isinstance(data, Mapping) else []
+    require(
+        {"train", "test"} <= set(names) <= set(SPLITS),
+        "data={'train': (inputs, targets), 'test': (inputs, targets)}, and perhaps 'valid': splits "
+        f"train and test, got {', '.join(map(str, names)) or type(data).__name__}",
+    )
+    for name, rows in data.items():
+        is_pair = isinstance(rows, tuple | list) and len(rows) == 2
+        require(is_pair, f"(inputs, targets) as {contents.place(name)}, got {type(rows).__name__}")
     content = {
-        name: own_class.checked(contents.place(name), *_two(name, data[name]))
+        name: own_class.checked(contents.place(name), *data[name])
         for name in SPLITS
         if name in data
     }
@@ -227,7 +229,7 @@ def from_python(
 
 
 def digest(content: Content) -> str:
-    """The SHA-256 of contents."""
+    """Computes the SHA-256 of contents."""
     total = hashlib.sha256()
     for name, parts in content.items():
         total.update(name.encode())
@@ -238,14 +240,3 @@ def digest(content: Content) -> str:
             else:
                 total.update(json.dumps(list(part)).encode())
     return total.hexdigest()
-
-
-def _two(name: str, rows: UserInput) -> tuple[UserInput, UserInput]:
-    """Inputs and targets."""
-    if not isinstance(rows, tuple | list) or len(rows) != 2:
-        number = f" of {len(rows)}" if isinstance(rows, tuple | list) else ""
-        raise UsageError(
-            f"expected (inputs, targets) as {contents.place(name)}, got "
-            f"{type(rows).__name__}{number}"
-        )
-    return rows[0], rows[1]

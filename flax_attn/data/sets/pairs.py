@@ -31,7 +31,7 @@ class MadePairs(PairData):
     num_test: Count = 1_000
 
     def _split(self, draw: Callable[[int, int], list[Pair]], most: int) -> Pairs:
-        """Splits without a source in common, from `draw(seed, number)`.
+        """Draws splits without a source in common, from `draw(seed, number)`.
 
         `most` is the number of different pairs that there are, or a larger one.
         """
@@ -65,7 +65,7 @@ class Reverse(MadePairs):
         )
 
     def prepare(self, source: str) -> str:
-        """Letters with spaces between, so `abc` is the same as `a b c`."""
+        """Puts spaces between letters, so `abc` is the same as `a b c`."""
         return " ".join(source.replace(" ", ""))
 
     def load(self, manual_dir: Path | None) -> Pairs:
@@ -104,7 +104,7 @@ class Multi30k(PairData):
         require(self.source != self.target, "two languages as data.source and data.target")
 
     def load(self, manual_dir: Path | None) -> Pairs:
-        """The pairs of each split. Raises a UsageError where all of a split have more words."""
+        """Returns the pairs of each split. Raises a UsageError if all of one have more words."""
         from flax_attn.data import multi30k  # its reader takes as long to import as jax
 
         splits, files = multi30k.load_multi30k(self.source, self.target, manual_dir)
@@ -143,7 +143,7 @@ class PairsTSV(PairData):
         )
 
     def load(self, manual_dir: Path | None) -> Pairs:
-        """Each pair once, split in three at random, with all pairs of a source in one part."""
+        """Splits the pairs in three at random, each once, all pairs of a source in one part."""
         path = expanded(self.file)
         by_source: dict[str, dict[Pair, None]] = {}
         for pair in pairs.read(path, self.source_column, self.target_column):

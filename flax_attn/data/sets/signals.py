@@ -66,7 +66,7 @@ class Shapes(SignalData):
 
     @property
     def num_used(self) -> int:
-        """The number of stored examples that a run trains on.
+        """Returns the number of stored examples that a run trains on.
 
         It is what validation leaves, or the subset of that.
         """
@@ -144,7 +144,7 @@ class SignalsNPZ(SignalData):
 def with_valid(
     rows: dict[str, SignalRows], valid_fraction: float, seed: int
 ) -> dict[str, SignalRows]:
-    """The splits. Where there is no `valid`, it is held out of `train` at random."""
+    """Returns the splits. Where there is no `valid`, it is held out of `train` at random."""
     if "valid" in rows:
         return rows
     parts = at_random(len(rows["train"].inputs), (valid_fraction,), seed)

@@ -105,7 +105,7 @@ class SST(TextData):
 
 
 def _distinct(phrases: "list[Phrase]") -> "list[Phrase]":
-    """Every phrase once, with the rounded mean of its labels. Upper and lower case are equal."""
+    """Returns every phrase once, in any case, with the rounded mean of its labels."""
     labels: dict[tuple[str, ...], list[int]] = {}
     for phrase in phrases:
         labels.setdefault(tuple(word.lower() for word in phrase.words), []).append(phrase.label)
@@ -144,15 +144,15 @@ class TextTable(ReadTexts):
         check_validation(self.valid_fraction, training)
 
     def sums(self) -> dict[str, str]:
-        """The SHA-256 sums of the files. Raises a UsageError for one that cannot be read."""
+        """Computes the SHA-256 of the files. Raises a UsageError for one that cannot be read."""
         return {path: table.sha256(expanded(path)) for path in (self.file, self.test_file) if path}
 
     @abc.abstractmethod
     def rows_in(self, path: str) -> TextRows:
-        """The rows of a file. Raises a UsageError for a bad one."""
+        """Reads the rows of a file. Raises a UsageError for a bad one."""
 
     def read(self) -> tuple[TextRows, TextRows | None]:
-        """The rows of the file, and those of the test file if there is one.
+        """Reads the rows of the file, and those of the test file if there is one.
 
         Raises a UsageError for texts that cannot be learned from, or that cannot be a test.
         """
@@ -209,7 +209,7 @@ def split(
     seed: int,
     test: LabelledTexts | None = None,
 ) -> dict[str, LabelledTexts]:
-    """Texts split alike in every class, as `splits.by_class` does, with the test where it is given.
+    """Splits texts alike in every class, as `splits.by_class` does; a given test is kept.
 
     Raises:
         UsageError: a class with fewer rows than there are splits.
