@@ -103,6 +103,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     Texts may also come behind the options, where argparse does not look, and so may the keys of a
     config.
     """
+    if arguments[:1] == ["train"] and arguments[2:] in (["--help"], ["-h"]):
+        from flax_attn.experiment.config import help_of
+
+        print("keys, with their values; flax-attn train --help lists the other flags")
+        print(help_of(arguments[1].removeprefix("--config="), shutil.get_terminal_size().columns))
+        raise SystemExit(0)
     args, rest = make_parser().parse_known_args(arguments)
     if args.command == "train":
         args.rest = rest

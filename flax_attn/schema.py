@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import inspect
 import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType, UnionType
@@ -236,6 +237,17 @@ def parse(
         given = elements(text) if is_list(known[key].hint) else text
         values[key] = convert(key, given, known[key].hint, strict=False)
     return values
+
+
+def listed(known: Mapping[str, Key], width: int) -> str:
+    """Lists the keys with their defaults, ranges and lines of help, for `--help`."""
+    lines = []
+    for key, (hint, default, text) in known.items():
+        is_set = default is not dataclasses.MISSING and default is not UNSET
+        value = f"={default}" if is_set else ""
+        line = f"--{key}{value}: {described(hint)}" + (f"; {text}" if text else "")
+        lines += textwrap.wrap(line, width - 2, subsequent_indent="    ")
+    return "\n".join(f"  {line}" for line in lines)
 
 
 def is_truth(known: Mapping[str, Key], key: str) -> bool:

@@ -234,6 +234,14 @@ def from_command(names: list[str], rest: list[str]) -> JsonObject:
     return schema.nested(flat | schema.parse(known, rest, FLAGS))
 
 
+def help_of(name: str, width: int) -> str:
+    """Lists the keys of a config, with the values that it has. Errors are those of `read`."""
+    flat = schema.flatten(config_files.read(name))
+    known = keys_of(flat, *classes_of(flat, None))
+    values = {key: k._replace(default=flat.get(key, k.default)) for key, k in known.items()}
+    return schema.listed(values, width)
+
+
 def shipped_values(name: str) -> JsonObject | None:
     """Returns all values of a config of the package, by dotted key; None if it has none so named.
 

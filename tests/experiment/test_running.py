@@ -487,9 +487,7 @@ def test_evaluation_counts_every_example_once():
     outputs, _ = jax.jit(model.apply)(
         {"params": first_seed(states.params)}, normalization.apply(test.inputs)
     )
-    expected = np.mean(
-        (np.asarray(outputs) - np.asarray(normalization.apply(test.targets))) ** 2
-    )
+    expected = np.mean((np.asarray(outputs) - np.asarray(normalization.apply(test.targets))) ** 2)
     np.testing.assert_allclose(scores["test"]["mse"][0], expected, rtol=1e-5)
 
 

@@ -71,12 +71,12 @@ class DataSet(abc.ABC):
 
     @property
     def num_used(self) -> int | None:
-        """How many of the first training examples are trained on; None for all."""
+        """Returns how many of the first training examples are trained on; None for all."""
         return None
 
     @property
     def draws_afresh(self) -> bool:
-        """Whether every step draws new examples by `draw`."""
+        """Returns whether every step draws new examples by `draw`."""
         return False
 
     def draw(self, key: Array, number: int) -> Columns:
@@ -119,7 +119,7 @@ class ImageData(DataSet):
 
     @property
     def image_shape(self) -> tuple[int, int] | None:
-        """The height and width of the images; None where only the data say."""
+        """Returns the height and width of the images; None where only the data say."""
         return None
 
     def prepare(self, images: np.ndarray) -> np.ndarray:
@@ -206,7 +206,7 @@ class PairData(Tokens):
         return "text-text"
 
     def prepare(self, source: str) -> str:
-        """A source of the user's as the data set writes its own."""
+        """Writes a source of the user's as the data set writes its own."""
         return source
 
 

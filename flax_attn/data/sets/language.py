@@ -60,7 +60,7 @@ class LanguageData(DataSet):
 
     @property
     def most_repeated(self) -> int:
-        """The length of the longest string that can come twice in a passage."""
+        """Returns the length of the longest string that can come twice in a passage."""
         start = 1 if self.by_line else 0  # a line follows the end of another
         return (self.max_length - start) // 2
 

@@ -65,7 +65,7 @@ class Reverse(MadePairs):
         )
 
     def prepare(self, source: str) -> str:
-        """Letters with spaces between, so `abc` is the same as `a b c`."""
+        """Puts spaces between letters, so `abc` is the same as `a b c`."""
         return " ".join(source.replace(" ", ""))
 
     def load(self, manual_dir: Path | None) -> Raw:

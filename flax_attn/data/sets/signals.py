@@ -59,7 +59,7 @@ class Shapes(SignalData):
 
     @property
     def num_used(self) -> int:
-        """The number of stored examples that a run trains on.
+        """Returns the number of stored examples that a run trains on.
 
         It is what validation leaves, or the subset of that.
         """

@@ -96,7 +96,7 @@ class SST(TextData):
 
 
 def _distinct(phrases: "list[Phrase]") -> "list[Phrase]":
-    """Every phrase once, with the rounded mean of its labels. Upper and lower case are equal."""
+    """Returns every phrase once, in any case, with the rounded mean of its labels."""
     labels: dict[tuple[str, ...], list[int]] = {}
     for phrase in phrases:
         labels.setdefault(tuple(word.lower() for word in phrase.words), []).append(phrase.label)

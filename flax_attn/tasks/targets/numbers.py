@@ -70,7 +70,7 @@ class Number(Target):
         # models of signals have one output by default, and those of users need no field for it
         return {} if inputs.name == "signal" else {"num_classes": 1}
 
-    def encode(self, raw: UserInput) -> np.ndarray:
+    def encode(self, raw: UserInput) -> Array | np.ndarray:
         return self.normalization.apply(raw)
 
     def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:

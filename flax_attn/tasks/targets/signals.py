@@ -68,7 +68,7 @@ class Signal(Target):
         """The input series that decides the output, where the data set knows it."""
         return getattr(self.data, "relevant", None)
 
-    def encode(self, raw: UserInput) -> np.ndarray:
+    def encode(self, raw: UserInput) -> Array | np.ndarray:
         return raw if self.normalization is None else self.normalization.apply(raw)
 
     def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
