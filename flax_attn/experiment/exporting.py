@@ -1,8 +1,6 @@
 """Exports a run as files for programs that have neither Flax nor `flax_attn`."""
 
-import importlib.util
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from flax_attn.experiment.loading import Model, Run, load
 from flax_attn.files import expanded, replacing
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.platforms import NAMES, PORTABLE, compiling_for, matmul_precision
-from flax_attn.types import JsonObject, Tree, UserInput
+from flax_attn.types import JsonObject, Tree
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 KERNELS = ("__cudnn$fmhaSoftmax",)  # what a program for one platform may call, besides JAX's own
@@ -32,10 +30,10 @@ EXPORTED = (
     "*tokenizer.json",
     "pairs.json",
 )
-PACKAGES = ("safetensors", "flatbuffers")  # jax serializes with the second
+NOT_TRACED = (AttributeError, RuntimeError, TypeError, ValueError)
+NOT_TRACED += (jax.errors.InconclusiveDimensionOperation,)
 TOKENIZERS = ("tokenizer.json", "target_tokenizer.json", "pairs.json")
 TEXTS = ("preprocessing", "max_length")  # what decides the tokens of a text, beside the tokenizer
-NO_FOLDERS = (".onnx", ".pb", ".tflite", ".pt", ".h5", ".jax", ".safetensors", ".zip")  # of files
 
 
 def export(
@@ -68,7 +66,7 @@ def export(
 
     Outputs are a dict, and `attention` in it holds the weights by name. Translations are greedy, as
     by `beam=1`; their tokens `(b, n)` have zeros after the last, and `n` is twice the longest
-    target in training. Tokens are those of `run.task.encoder`.
+    target in training. Texts become inputs by `run.task.inputs.encode`.
 
     Texts, their pairs and series may have any length. Signals may where the model's parameters have
     the same shapes at twice the length: with `cnn`, `cnn_attention`, `residual_attention` and
@@ -90,37 +88,32 @@ def export(
         The folder.
 
     Raises:
-        UsageError: no run, a missing package, a folder that cannot be written or has the name of a
-            file, such as `model.onnx`, an unknown platform, or a model of the user's own whose
-            program is not the same for every batch size and length.
+        UsageError: no run, a missing package, a folder that cannot be written or has other files
+            of a run or an export, an unknown platform, or a model of the user's own whose program
+            is not the same for every batch size and length.
     """
-    check_folder(folder)
-    check_packages()
+    folder = expanded(folder, "folder")
     check_platforms(platforms, rows)
-    model, folder = run if isinstance(run, Model) else load(run), expanded(folder, "folder")
-    if not isinstance(model, Run):
-        raise UsageError(f"expected a run to export, got the published model in {model.path}")
-    run = model
+    run = run if isinstance(run, Model) else load(run)
+    if not isinstance(run, Run):
+        raise UsageError(f"expected a run to export, got the published model in {run.path}")
     params = {seed: jax.tree.map(np.asarray, tree) for seed, tree in run.params.items()}
-    first = next(iter(params))
-    names = {
-        seed: "params.safetensors" if seed == first else f"params-{seed}.safetensors"
-        for seed in params
-    }
+    names = {seed: f"params-{seed}.safetensors" for seed in params}
+    names[next(iter(names))] = "params.safetensors"
     programs = {"prediction.jax": PORTABLE} | {f"prediction.{name}.jax": name for name in platforms}
     files = {*programs, "export.json", *names.values(), *run.task.kept.files}
-    check_no_other_export(folder, files)
+    check_folder(folder, files)
     of_seeds = list(params.values())
     exported = {file: trace(run, of_seeds, name, rows) for file, name in programs.items()}
+    contents = {name: as_safetensors(params[seed]) for seed, name in names.items()}
+    contents |= {file: bytes(program.serialize()) for file, program in exported.items()}
+    contents |= {name: as_json(content) for name, content in run.task.kept.files.items()}
+    contents["export.json"] = as_json(describe(run, exported, names))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file, program in exported.items():
-            write(folder / file, bytes(program.serialize()))
-        for seed, name in names.items():
-            write(folder / name, as_safetensors(params[seed]))
-        for name, content in run.task.kept.files.items():
-            write(folder / name, as_json(content))
-        write(folder / "export.json", as_json(describe(run, exported, names)))
+        for name, content in contents.items():
+            with replacing(folder / name) as partial:
+                partial.write_bytes(content)
     except OSError as error:
         raise UsageError(
             f"cannot write to folder {folder} ({error.strerror}); choose another"
@@ -128,38 +121,18 @@ def export(
     return folder
 
 
-def check_folder(folder: UserInput) -> None:
-    """Raises a UsageError for the name of a file, such as `model.onnx`, and for a run directory."""
-    path = expanded(folder, "folder")
-    if path.suffix.lower() in NO_FOLDERS and not path.is_dir():
-        raise UsageError(
-            f"expected a folder to export to, got the file {shortened(str(path))}; an export is a "
-            f"folder with prediction.jax and params.safetensors, and no ONNX"
-        )
-    if os.path.lexists(path / "config.json"):
-        raise UsageError(
-            f"expected a folder to export to, got the run directory {shortened(str(path))}; choose "
-            f"another"
-        )
+def check_folder(folder: Path, files: set[str]) -> None:
+    """Raises a UsageError for a run directory, and for a file that only another export has.
 
-
-def check_no_other_export(folder: Path, files: set[str]) -> None:
-    """Raises a UsageError for a file of another export, which would pass for one of this export."""
-    there = {path.name for pattern in EXPORTED for path in folder.glob(pattern)}
-    if others := sorted(there - files):
+    It would pass for one of this export.
+    """
+    there = {path.name for pattern in EXPORTED for path in folder.glob(pattern)} - files
+    there |= {"config.json"} if (folder / "config.json").exists() else set()
+    if there:
         raise UsageError(
-            f"expected a folder without another export, got {others[0]} in {folder}; remove it, or "
+            f"expected a folder without a run or another export, got {min(there)} in {folder}; "
             f"choose another folder"
         )
-
-
-def check_packages() -> None:
-    """Raises a UsageError for a missing package that exports need."""
-    for name in PACKAGES:
-        if importlib.util.find_spec(name) is None:
-            raise UsageError(
-                f'expected the package {name}, which exports need; pip install "flax-attn[export]"'
-            )
 
 
 def check_platforms(platforms: Sequence[str], rows: int) -> None:
@@ -191,22 +164,14 @@ def trace(run: Run, params: list[Params], platform: str, rows: int) -> Exported:
         with compiling_for(platform):
             program = jax.export.export(jax.jit(compute), platforms=names, disabled_checks=checks)
             return program(arguments)
-    except (
-        AttributeError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-        jax.errors.InconclusiveDimensionOperation,
-    ) as error:
-        model, reason = run.config.model["name"], f"{type(error).__name__}: {one_line(error)[:200]}"
-        if platform != PORTABLE:
-            raise UsageError(
-                f"expected a model with a program for {platform}, got '{model}' ({reason}); export "
-                f"it on a machine with that platform"
-            ) from error
+    except NOT_TRACED as error:
+        wanted, advice = f"a program for {platform}", "export it on a machine with that platform"
+        if platform == PORTABLE:
+            wanted = "one program for every batch size and length"
+            advice = "write array.shape[0] for len(array), and compare no sizes"
         raise UsageError(
-            f"expected a model with one program for every batch size and length, got '{model}' "
-            f"({reason}); write array.shape[0] for len(array), and compare no sizes"
+            f"expected a model with {wanted}, got '{run.config.model['name']}' "
+            f"({type(error).__name__}: {one_line(error)[:200]}); {advice}"
         ) from error
 
 
@@ -282,8 +247,10 @@ def shapes_of(program: Exported) -> JsonObject:
 
 def as_safetensors(params: Params) -> bytes:
     """Returns parameters by name as the bytes of a safetensors file."""
-    from safetensors.numpy import save
-
+    try:
+        from safetensors.numpy import save
+    except ImportError as error:
+        raise UsageError(f'{error}, which exports need; pip install "flax-attn[export]"') from error
     # safetensors writes the memory as it lies, so a transposed array would be another
     named = flatten_dict({"params": params}, sep=".")
     return save({name: np.asarray(array, order="C") for name, array in named.items()})
@@ -294,8 +261,3 @@ def as_json(content: Tree) -> bytes:
         return json.dumps(content, indent=2, ensure_ascii=False).encode()
     except UnicodeEncodeError:  # half a character, which an escape of JSON can be
         return json.dumps(content, indent=2).encode()
-
-
-def write(path: Path, content: bytes) -> None:
-    with replacing(path) as partial:
-        partial.write_bytes(content)

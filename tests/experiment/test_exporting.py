@@ -125,7 +125,7 @@ def test_signals_of_another_length_are_those_of_the_model(exports, name, no_pict
     run, folder = exports(name)
     signals = np.concatenate([SIGNALS, SIGNALS[:, :7]], axis=1)[:3, :, None]
     (outputs,) = elsewhere(folder, signals)
-    mean, std = run.task.normalization
+    mean, std = run.task.inputs.normalization
     normalized = jnp.asarray((signals - mean) / std)
     expected, _ = run.model.apply({"params": run.params[0]}, normalized)
     np.testing.assert_allclose(outputs["outputs"], expected * std + mean, atol=1e-4, rtol=1e-5)
@@ -145,8 +145,7 @@ def test_images_have_the_mean_probabilities_of_the_seeds(exports, no_pictures):
 def test_texts_of_any_length_have_their_classes(exports, name, no_pictures):
     run, folder = exports(name)
     batches = ["a film"], ["an awful film", "a fine little film of a poor film", "lovely"]
-    clean, encode = run.task.encoder.clean, run.task.encoder.inputs
-    outputs = elsewhere(folder, *(encode([clean(text) for text in texts]) for texts in batches))
+    outputs = elsewhere(folder, *map(run.task.inputs.encode, batches))
     for texts, answer in zip(batches, outputs):
         assert_same(answer, run.predict(texts))
     assert json.loads((folder / "tokenizer.json").read_text())["entries"][0] == "<PAD>"
@@ -161,13 +160,14 @@ def test_another_program_makes_the_same_tokens_by_the_note(exports, name, no_pic
     options = {"env": environment, "cwd": folder, "capture_output": True, "text": True}
     done = subprocess.run(command, input=json.dumps(texts), **options, timeout=60)
     assert done.returncode == 0, done.stderr
-    tokens, encoder = json.loads(done.stdout), run.task.encoder
+    tokens = json.loads(done.stdout)
     if name == "pairs":
+        encoder = run.task.encoder
         rows = {"tokenizer.json": encoder.source, "target_tokenizer.json": encoder.target}
         for file, tokenizer in rows.items():
             assert tokens[file] == [tokenizer.encode(encoder.clean(text)) for text in texts]
         return
-    inputs = encoder.inputs([encoder.clean(text) for text in texts])
+    inputs = run.task.inputs.encode(texts)
     for file, key in {"tokenizer.json": "tokens", "pairs.json": "pairs"}.items():
         if file in tokens:
             padded = [row + [0] * (inputs[key].shape[1] - len(row)) for row in tokens[file]]
@@ -182,15 +182,6 @@ def test_a_note_on_byte_pairs_names_the_package_that_reads_them():
         assert "from_str" in note["read"]
 
 
-def test_the_name_of_a_file_is_no_folder_and_neither_is_a_run_directory(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").write_text("{}")
-    for name in ("e.onnx", "model.JAX", "run"):
-        with pytest.raises(UsageError, match="expected a folder to export to, got the"):
-            flax_attn.export("shapes", tmp_path / name)
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
 def test_the_command_writes_an_export(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["export", "shapes", "out"]) == 0
@@ -198,11 +189,13 @@ def test_the_command_writes_an_export(tmp_path, capsys, monkeypatch):
     program = jax.export.deserialize(Path("out/prediction.jax").read_bytes())
     assert [str(size) for size in program.in_avals[0].shape] == ["b", "t", "1"]
     Path("out/target_tokenizer.json").touch()  # of another export
+    Path("run").mkdir()
+    Path("run/config.json").touch()
     for arguments, named in (
-        (["shapes", "e.onnx"], "e.onnx"),
         (["nothing", "out"], "nothing"),
         (["shapes", "out", "--platform=gpu"], "'gpu'"),
         (["shapes", "out"], "target_tokenizer.json"),
+        (["shapes", "run"], "config.json"),
     ):
         assert main(["export", *arguments]) == 2
         err = capsys.readouterr().err
@@ -307,8 +300,8 @@ def test_the_note_has_names_and_shapes(exports, name, inputs, outputs, no_pictur
     assert shapes(note["inputs"]) == inputs
     assert {key: shapes(note["outputs"][key]) for key in outputs} == outputs
     assert all((folder / file).exists() for file in (*note["files"], *note["params"].values()))
-    kinds = {"images": "classification", "texts": "classification", "pairs": "translation"}
-    assert note["task"] == kinds.get(name, "regression")
+    tasks = {"images": "image-classes", "texts": "text-classes", "pairs": "text-text"}
+    assert note["task"] == tasks.get(name, "signal-signal")
     assert bool(note["texts"]) == (name in ("texts", "pairs"))
 
 
@@ -355,13 +348,13 @@ def test_what_cannot_be_exported_is_told_in_one_line(exports, tmp_path, monkeypa
     model = Halved()
     params = model.init(jax.random.key(0), jnp.zeros((2, 30, 1)))["params"]
     own = dataclasses.replace(run, model=model, params={0: params})
-    with pytest.raises(UsageError, match=r"every batch size and length, got .*_DimExpr") as error:
+    with pytest.raises(UsageError, match="every batch size and length") as error:
         flax_attn.export(own, tmp_path / "own")
     assert len(str(error.value).splitlines()) == 1
     assert not (tmp_path / "own").exists()
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=r"cannot write to folder .*file \(File exists\)"):
+    with pytest.raises(UsageError, match="File exists"):
         flax_attn.export(run, tmp_path / "file")
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    with pytest.raises(UsageError, match=r'package safetensors.*"flax-attn\[export\]"'):
+    with pytest.raises(UsageError, match=r"flax-attn\[export\]"):
         flax_attn.export(run, tmp_path / "none")

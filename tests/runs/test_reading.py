@@ -39,7 +39,7 @@ def test_a_finished_run_is_read_with_what_its_schema_does_not_name(tmp_path):
     summary = json.loads((path / "summary.json").read_text())
     (path / "summary.json").write_text(json.dumps(summary | {"further": [1]}))
     run = read(path)
-    assert (run.name, run.measured, run.task) == ("run", "mse", "signals")
+    assert (run.name, run.measured, run.task) == ("run", "mse", "signal-signal")
     assert [row["seed"] for row in run.rows] == [0, 1, 0, 1]
     assert run.summary["further"] == [1]
     assert list(run.attention) == ["attention"]
@@ -61,11 +61,10 @@ def entry(key, value):
         ("metrics.jsonl", lines(lambda rows: [])),
         ("summary.json", entry("steps", "ten")),
         ("summary.json", entry("epochs", -1)),
-        ("summary.json", entry("pictures", "none")),
+        ("summary.json", entry("task", 3)),
         ("summary.json", lambda path: path.write_text("[]")),
         ("config.json", entry("num_epochs", "many")),
         ("config.json", entry("derived", "wide")),
-        ("examples.npz", lambda path: np.savez(path, inputs=np.zeros(3))),
         ("examples.npz", lambda path: np.savez(path, inputs=np.array([{}]))),
         *((name, lambda path: path.unlink()) for name in ("metrics.jsonl", "examples.npz")),
         *((name, lambda path: path.unlink()) for name in ("summary.json", "config.json")),
