@@ -144,9 +144,6 @@ def test_rotary_in_the_blocks_of_a_transformer():
     assert np.abs(reversed_outputs - apply(encoder, init(encoder, X), X).context).max() > 0.01
 
 
-# A cache that slides.
-
-
 def test_the_real_tokens_of_each_row_are_appended_and_nothing_else():
     cache = empty_cache((2,), max_length=4, num_heads=1, key_features=2, value_features=3)
     tokens = np.arange(1.0, 7).reshape(2, 3, 1, 1)

@@ -9,7 +9,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import flax_attn.attention as fa
-from flax_attn.attention import attend, bilinear, core, dot, masked_softmax, scaled_dot
+from flax_attn.attention import attend, core
+from tests.attention import naive
 from tests.attention.compiled import normal, run
 
 B, Q, K, D, E = 2, 3, 5, 7, 11  # distinct primes, so that no two axes can be confused
@@ -19,43 +20,11 @@ def make(leading=(B,)):
     return [normal(seed, *leading, *shape) for seed, shape in enumerate(((Q, D), (K, D), (K, E)))]
 
 
-def naive(query, key, value, mask=None, bias=None):
-    """Scaled dot-product attention as loops over scalars."""
-    query, key, value = (np.asarray(array, np.float64) for array in (query, key, value))
-    context, weights = np.zeros((B, Q, E)), np.zeros((B, Q, K))
-    for b in range(B):
-        for q in range(Q):
-            allowed = [k for k in range(K) if mask is None or mask[b, q, k]]
-            scores = {
-                k: query[b, q] @ key[b, k] / np.sqrt(D) + (0 if bias is None else bias[b, q, k])
-                for k in allowed
-            }
-            for k in allowed:
-                weights[b, q, k] = np.exp(scores[k]) / sum(
-                    np.exp(score) for score in scores.values()
-                )
-                context[b, q] += weights[b, q, k] * value[b, k]
-    return context, weights
-
-
 @pytest.mark.parametrize("leading", [(), (2,), (2, 3)])
 def test_any_leading_axes(leading):
     attended = run(attend, *make(leading))
     chex.assert_shape(attended.context, (*leading, Q, E))
     chex.assert_shape(attended.weights, (*leading, Q, K))
-
-
-def test_parameters_of_the_score_receive_gradients():
-    query, key, value = make()
-    kernel, direction, step = normal(9, D, D), normal(10, D, D), 1e-2
-    function = lambda kernel: jnp.sum(
-        attend(query, key, value, score=lambda q, k: bilinear(q, k, kernel=kernel)).context ** 2
-    )
-    both = jax.jit(jax.value_and_grad(function))
-    (above, _), (below, _), (_, gradient) = (
-        both(kernel + shift * direction) for shift in (step, -step, 0)
-    )
-    assert_allclose(np.vdot(gradient, direction), (above - below) / (2 * step), rtol=1e-2)
 
 
 def test_dropout_scales_what_it_keeps_and_leaves_the_weights_returned():
@@ -72,18 +41,12 @@ def test_dropout_scales_what_it_keeps_and_leaves_the_weights_returned():
     assert 0.73 < (kept > 0).mean() < 0.77
 
 
-def test_needless_weights_are_none():
-    plain, without = attend(*make()), attend(*make(), need_weights=False)
-    assert without.weights is None
-    chex.assert_trees_all_equal(without.context, plain.context)
-
-
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_result_has_the_dtype_of_the_query(dtype):
     query, key, value = (array.astype(dtype) for array in make())
     attended = run(attend, query, key, value)
     assert attended.context.dtype == attended.weights.dtype == dtype
-    assert_allclose(attended.context.astype(float), naive(query, key, value)[0], atol=0.05)
+    assert_allclose(attended.context.astype(float), naive.attend(query, key, value)[0], atol=0.05)
 
 
 def test_a_nan_in_the_bias_is_seen():
@@ -91,13 +54,6 @@ def test_a_nan_in_the_bias_is_seen():
     bias = np.zeros((B, Q, K), np.float32)
     bias[0, 0, 0] = np.nan
     assert np.isnan(np.asarray(attend(query, key, value, bias=bias).context)[0, 0]).all()
-
-
-def test_softmax_is_the_default_and_scaling_matters():
-    query, key, value = make()
-    expected = run(lambda query, key: masked_softmax(scaled_dot(query, key)), query, key)
-    assert_allclose(attend(query, key, value).weights, expected, atol=1e-6)
-    assert not np.allclose(attend(query, key, value, score=dot).weights, expected, atol=1e-2)
 
 
 def test_grouped_heads_share_their_keys_and_values():

@@ -13,7 +13,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import flax_attn.attention as fa
-from flax_attn.attention import masks
 from flax_attn.attention.core import compute, heads_last, make_call
 from tests.attention.compiled import apply, init, normal, run
 
@@ -81,14 +80,6 @@ def test_biases_of_distance_decode_as_in_the_whole(relative, chunk_size):
         attended, cache = apply(layer, variables, X[:, first:last], cache)
         parts.append(attended.context)
     assert_allclose(np.concatenate(parts, axis=1), whole, atol=1e-5)
-
-
-def test_a_mask_function_counts_from_the_offset_as_causality_does():
-    query, key = X[:, :1, None], X[:, :6, None]
-    by_function = run(fa.dot_product_attention, query, key, key, query_offset=5, mask=masks.causal)
-    chex.assert_trees_all_close(
-        by_function, run(fa.dot_product_attention, query, key, key, query_offset=5, causal=True)
-    )
 
 
 def test_half_precision_is_scaled_after_the_sum():
@@ -167,10 +158,8 @@ def test_a_memory_of_another_width_can_be_cached():
         apply(layer, variables, X, memory, cache=cache)
 
 
-def test_a_normaliser_that_hides_what_it_is_is_refused_in_blocks():
+def test_a_normaliser_that_hides_what_it_is_can_be_marked():
     hidden = lambda scores, mask: fa.monotonic_expectation(scores, mask)
-    with pytest.raises(ValueError, match="monotonic_expectation must see all queries at once"):
-        jax.eval_shape(lambda: fa.attend(X, X, X, normalizer=hidden, chunk_size=3))
     marked = fa.across_queries(hidden)
     in_blocks, whole = (
         run(fa.attend, X, X, X, normalizer=marked, chunk_size=3),

@@ -1,12 +1,10 @@
 """Every score, normaliser, kind of mask and bias, on every path, equals loops over scalars.
 
-By default in pairs, so that each value of each axis meets each value of every other, but for scores
-and normalisers, which know nothing of each other; and for gradients so that each is met once.
-`pytest -m full` runs the product, and pairs for gradients.
+Any two values of different axes meet, but for scores and normalisers, which know nothing of each
+other; for gradients each value is met once.
 """
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +16,7 @@ import flax_attn.attention as fa
 from flax_attn.attention import attend, masks
 from tests.attention import naive
 from tests.attention.compiled import run
+from tests.attention.covering import covering
 
 B, Q, K, D, E, H = 2, 7, 5, 3, 2, 11  # distinct primes, but for the batch
 RNG = np.random.default_rng(1)
@@ -70,33 +69,8 @@ BIASES = {
     "function": lambda q, k: -0.3 * jnp.abs(q - k).astype(jnp.float32),
 }
 PATHS = {"dense": None, "blocks of 2": 2, "blocks of 3": 3, "one block": 64}
-# these meet the rest in the product
 MOST_MASKS = [name for name in MASKS if name not in ("per key", "query lengths", "window")]
 AXES = (SCORES, NORMALIZERS, MOST_MASKS, BIASES, PATHS)
-
-
-def covering(strength, *axes, apart=()):
-    """Combinations in which every `strength` values of different axes meet, the greedy choice among
-    many at random.
-
-    The axes whose numbers are in `apart` need not meet.
-    """
-    rng = np.random.default_rng(0)
-    of = lambda row: set(itertools.combinations(enumerate(row), strength))
-    wanted = {
-        met
-        for some in itertools.combinations(enumerate(axes), strength)
-        if tuple(i for i, _ in some) != apart
-        for met in itertools.product(*([(i, x) for x in xs] for i, xs in some))
-    }
-    rows = []
-    while wanted:
-        tries = [tuple(str(rng.choice(list(axis))) for axis in axes) for _ in range(200)]
-        best = max(tries, key=lambda row: len(of(row) & wanted))
-        if of(best) & wanted:
-            rows.append(best)
-            wanted -= of(best)
-    return rows
 
 
 def whole(mask_or_bias):

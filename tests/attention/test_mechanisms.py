@@ -92,14 +92,7 @@ MECHANISMS = {
     "monotonic": function(masked(fa.monotonic_expectation), ordered=True, at_most_one=True),
     "monotonic hard": function(masked(fa.monotonic_hard), ordered=True, at_most_one=True),
     "softmax in blocks": function(masked(fa.masked_softmax, 2)),
-    "sparsemax in blocks": function(masked(fa.sparsemax, 2)),
-    "monotonic in blocks": function(masked(fa.monotonic_expectation, 2), ordered=True),
     "heads": function(in_heads),
-    "heads in blocks": function(functools.partial(in_heads, chunk_size=2)),
-    "capped heads": function(functools.partial(in_heads, softcap=3.0, bias=jnp.ones((1, 2, 1, 1)))),
-    "SelfAttention": module(
-        fa.SelfAttention(4, D), lambda m, x, lengths: m(x, mask=both(lengths, x.shape[1]))
-    ),
     "SelfAttention, folded": module(
         fa.SelfAttention(9, D, scale=1.0),
         lambda m, x, lengths: m(x, mask=both(lengths, x.shape[1])),
@@ -109,20 +102,11 @@ MECHANISMS = {
         lambda m, x, lengths: m(x, mask=both(lengths, x.shape[1])),
     ),
     "Attention, additive": module(fa.Attention(fa.AdditiveScore(4)), of_itself),
-    "Attention, bilinear": module(fa.Attention(fa.BilinearScore(use_bias=True)), of_itself),
-    "Attention, concat in blocks": module(fa.Attention(fa.ConcatScore(4), chunk_size=2), of_itself),
-    "Attention, trilinear": module(fa.Attention(fa.TrilinearScore()), of_itself),
-    "Attention, cosine": module(fa.Attention(fa.cosine, fa.entmax15), of_itself),
-    "HardAttention": module(fa.HardAttention(), of_itself),
     "HardAttention, sampled": module(
         fa.HardAttention(), functools.partial(of_itself, train=True), ordered=True
     ),
     "MultiHeadAttention": module(Heads(fa.MultiHeadAttention(2)), Heads.__call__),
-    "MultiHeadAttention, grouped": module(
-        Heads(fa.MultiHeadAttention(2, num_key_heads=1, score=fa.AdditiveScore(3))), Heads.__call__
-    ),
     "AttentionPooling": module(fa.AttentionPooling(), pooled),
-    "AttentionPooling, hidden": module(fa.AttentionPooling(4), pooled),
     "StructuredSelfAttention": module(fa.StructuredSelfAttention(4, 3), pooled),
     "LocalAttention": module(
         fa.LocalAttention(1),
@@ -136,25 +120,7 @@ MECHANISMS = {
         at_most_one=True,
     ),
 }
-# Near relatives of others here, which `pytest -m full` runs.
-RELATIVES = {
-    "top_k",
-    "entmax15",
-    "Attention, concat in blocks",
-    "monotonic hard",
-    "sparsemax in blocks",
-    "monotonic in blocks",
-    "capped heads",
-    "heads in blocks",
-    "SelfAttention",
-    "Attention, bilinear",
-    "Attention, trilinear",
-    "Attention, cosine",
-    "HardAttention",
-    "MultiHeadAttention, grouped",
-    "AttentionPooling, hidden",
-}
-every = pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in RELATIVES])
+every = pytest.mark.parametrize("name", MECHANISMS)
 
 
 def real_rows(context, lengths):
@@ -355,7 +321,7 @@ STRICT = {
 }
 
 
-@pytest.mark.parametrize("name", [*(name for name in MECHANISMS if name not in RELATIVES), *STRICT])
+@pytest.mark.parametrize("name", [*MECHANISMS, *STRICT])
 def test_strict_promotion_is_obeyed_with_parameters_in_single_precision(name):
     dtype = jnp.bfloat16
 

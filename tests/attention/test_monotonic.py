@@ -6,6 +6,7 @@ from jax.test_util import check_grads
 from numpy.testing import assert_allclose, assert_array_equal
 
 from flax_attn.attention import monotonic_expectation, monotonic_hard
+from tests.attention import naive
 
 B, Q, K = 2, 5, 7
 BIG = 1e4  # a score whose probability is 1, and below 0, is 0
@@ -22,36 +23,12 @@ def make(leading=(B,), seed=0):
     return scores, mask
 
 
-def naive_expectation(scores, mask):
-    """Over queries and keys: the query before stopped at a key up to this one, and none between was
-    stopped at.
-    """
-    weights = np.zeros(scores.shape)
-    for row in np.ndindex(scores.shape[:-2]):
-        stop = np.where(mask[row], 1 / (1 + np.exp(-scores[row])), 0)
-        previous = np.eye(K)[0]
-        for i in range(Q):
-            for j in range(K):
-                weights[row][i, j] = stop[i, j] * sum(
-                    previous[start] * np.prod(1 - stop[i, start:j]) for start in range(j + 1)
-                )
-            if mask[row][i].any():
-                previous = weights[row][i]
-    return weights
-
-
-def naive_hard(scores, mask):
-    weights = np.zeros(scores.shape)
-    for row in np.ndindex(scores.shape[:-2]):
-        position = 0
-        for i in range(Q):
-            if not mask[row][i].any():
-                continue
-            while position < K and not (mask[row][i, position] and scores[row][i, position] > 0):
-                position += 1
-            if position < K:
-                weights[row][i, position] = 1
-    return weights
+def naive_rows(scores, mask, is_hard):
+    weights = [
+        naive.monotonic(*row, is_hard)
+        for row in zip(scores.reshape(-1, Q, K), mask.reshape(-1, Q, K))
+    ]
+    return np.reshape(weights, scores.shape)
 
 
 @pytest.mark.parametrize(
@@ -63,9 +40,9 @@ def test_equals_a_loop_over_queries_and_keys(leading, masked, seed):
     mask = mask if masked else np.ones_like(mask)
     arguments = jnp.float32(scores + 0.3), jnp.asarray(mask) if masked else None
     assert_allclose(
-        jax.jit(monotonic_expectation)(*arguments), naive_expectation(scores + 0.3, mask), atol=1e-6
+        jax.jit(monotonic_expectation)(*arguments), naive_rows(scores + 0.3, mask, False), atol=1e-6
     )
-    assert_array_equal(jax.jit(monotonic_hard)(*arguments), naive_hard(scores + 0.3, mask))
+    assert_array_equal(jax.jit(monotonic_hard)(*arguments), naive_rows(scores + 0.3, mask, True))
 
 
 def test_gradient_of_the_expectation_equals_the_numerical_one():

@@ -8,7 +8,6 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 from flax import nnx
 
@@ -184,22 +183,6 @@ def test_modules_and_examples_are_mapped():
     np.testing.assert_allclose(examples, module(X).context, atol=1e-5)
 
 
-def test_a_checkpoint_of_one_is_read_by_the_other(tmp_path):
-    module, layer, variables = pair({"output_gate": True, "score": fa.AdditiveScore(4)})
-    with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(tmp_path / "step", nnx.to_pure_dict(nnx.state(module)))
-        checkpointer.wait_until_finished()
-        params = checkpointer.restore(tmp_path / "step", variables["params"])
-    expected = module(X)
-    chex.assert_trees_all_equal(layer.apply({"params": params}, X), expected)
-    options = {"output_gate": True, "score": fa.AdditiveScore(4)}
-    other = MultiHeadAttention(H, D, **options, rngs=nnx.Rngs(1))
-    state = nnx.state(other)
-    nnx.replace_by_pure_dict(state, params)
-    nnx.update(other, state)
-    chex.assert_trees_all_equal(other(X), expected)
-
-
 @pytest.mark.parametrize(
     ("of_nnx", "own"),
     [
@@ -244,13 +227,3 @@ def test_one_program_serves_all_modules_of_the_same_attributes():
     assert len(traces) == 1
     np.testing.assert_array_equal(contexts[0], contexts[2])
     assert np.abs(contexts[0] - contexts[1]).max() > 1e-2
-
-
-def dropping(rngs):
-    return MultiHeadAttention(H, D, dropout_rate=0.5, rngs=rngs)
-
-
-def test_a_model_is_tabulated_and_works_afterwards():
-    module = dropping(nnx.Rngs(0))
-    assert "MultiHeadAttention" in nnx.tabulate(module, X, console_kwargs={"width": 200})
-    assert np.isfinite(module(X, train=False).context).all()

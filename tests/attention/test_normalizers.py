@@ -20,6 +20,7 @@ from flax_attn.attention import (
     sparsemax,
     top_k,
 )
+from tests.attention import naive
 
 B, Q, K = 2, 3, 5  # distinct primes, so that no two axes can be confused
 
@@ -34,8 +35,6 @@ NORMALIZERS = {
     "monotonic_hard": monotonic_hard,
 }
 MONOTONIC = ("monotonic_expectation", "monotonic_hard")  # their rows need not sum to 1
-ORDERED = (*MONOTONIC, "sampled_hard")  # a key's position, or what is drawn there, plays a part
-RELATIVES = ("entmax15", "top_k", "monotonic_hard")  # they take a mask as others here do
 SOFTMAX = jax.jit(masked_softmax)
 
 every_normalizer = pytest.mark.parametrize("name", NORMALIZERS)
@@ -82,48 +81,7 @@ def rowwise(row, scores, mask):
     return weights
 
 
-def bisected(above, low, high):
-    """Where a falling function of the threshold crosses 1."""
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if above(middle) > 1 else (low, middle)
-    return low
-
-
-def naive_softmax(row):
-    return np.array([1 / sum(math.exp(other - one) for other in row) for one in row])
-
-
-def naive_sparsemax(row):
-    tau = bisected(lambda tau: np.maximum(row - tau, 0).sum(), row.max() - 1, row.max())
-    return np.maximum(row - tau, 0)
-
-
-def naive_entmax15(row):
-    tau = bisected(
-        lambda tau: (np.maximum(row / 2 - tau, 0) ** 2).sum(), row.max() / 2 - 1, row.max() / 2
-    )
-    return np.maximum(row / 2 - tau, 0) ** 2
-
-
-def naive_hard(row):
-    return np.eye(len(row))[list(row).index(max(row))]
-
-
-def naive_top_k(row, k=2):
-    kept = sorted(range(len(row)), key=lambda position: (-row[position], position))[:k]
-    weights = np.zeros(len(row))
-    weights[kept] = naive_softmax(row[kept])
-    return weights
-
-
-NAIVE = {
-    "masked_softmax": naive_softmax,
-    "sparsemax": naive_sparsemax,
-    "entmax15": naive_entmax15,
-    "hard": naive_hard,
-    "top_k": naive_top_k,
-}
+NAIVE = naive.ROWS | {"top_k": naive.top(2)}
 
 
 def softmax_gradient(soft, cotangent):
@@ -161,7 +119,7 @@ def test_gradients_equal_numerical_ones(name):
 
 def test_gradient_of_hard_is_that_of_softmax_at_its_temperature():
     scores, mask = some_scores(4), some_mask()
-    soft = rowwise(naive_softmax, scores / 0.7, mask)
+    soft = rowwise(NAIVE["masked_softmax"], scores / 0.7, mask)
     assert_allclose(
         run("hard", scores, mask)[1], softmax_gradient(soft, some_scores(2)) / 0.7, atol=1e-5
     )
@@ -169,7 +127,7 @@ def test_gradient_of_hard_is_that_of_softmax_at_its_temperature():
 
 def test_gradient_of_top_k_is_that_of_softmax_over_the_kept():
     scores, mask = some_scores(4), some_mask()
-    weights = rowwise(naive_top_k, scores, mask)
+    weights = rowwise(NAIVE["top_k"], scores, mask)
     assert_allclose(
         run("top_k", scores, mask)[1], softmax_gradient(weights, some_scores(2)), atol=1e-5
     )
@@ -208,7 +166,10 @@ def test_sampled_hard_draws_with_the_probabilities_of_softmax(temperature):
     sample = jax.jit(functools.partial(sampled_hard, temperature=temperature))
     weights = np.asarray(sample(np.tile(row, (draws, 1)), mask, rng=jax.random.key(0)))
     assert ((weights == 0) | (weights == 1)).all()
-    counts, expected = weights.sum(axis=0), draws * naive_softmax(np.float64(row)[[0, 1, 3, 4]])
+    counts, expected = (
+        weights.sum(axis=0),
+        draws * NAIVE["masked_softmax"](np.float64(row)[[0, 1, 3, 4]]),
+    )
     assert counts[2] == 0
     assert scipy.stats.chisquare(counts[[0, 1, 3, 4]], expected).pvalue > 0.01
     # rows that follow one another are drawn apart
@@ -224,20 +185,6 @@ def test_sampled_hard_draws_by_its_key():
     )
     assert_array_equal(first, again)
     assert (first != other).any()
-
-
-@every_normalizer
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-@pytest.mark.parametrize("hidden", [0.0, 6e4, jnp.nan])
-def test_an_empty_row_is_zero_with_finite_gradients(name, dtype, hidden):
-    mask = some_mask()
-    scores = np.where(mask, some_scores(), hidden)
-    weights, gradient = run(name, scores, mask, dtype)
-    assert_array_equal(weights[0, 1], 0)
-    assert_array_equal(gradient[0, 1], 0)
-    assert np.isfinite(weights).all()
-    assert np.isfinite(gradient).all()
-    assert weights[~mask.any(-1)].size  # there is such a row
 
 
 @every_normalizer
@@ -266,29 +213,6 @@ def test_rows_sum_to_one_or_zero(name, scale):
         assert_array_equal(sums[~mask.any(-1)], 0)
     else:
         assert_allclose(sums, mask.any(-1), atol=2e-6)
-
-
-@every_normalizer
-def test_longer_padding_changes_nothing(name):
-    scores, mask, cotangent = some_scores(9), some_mask(), some_scores(2)
-    longer = [(0, 0), (0, 0), (0, 6)]
-    plain = compiled(name)(jnp.float32(scores), jnp.asarray(mask), jnp.float32(cotangent))
-    padded = compiled(name)(
-        jnp.float32(np.pad(scores, longer, constant_values=1e4)),
-        jnp.asarray(np.pad(mask, longer)),
-        jnp.float32(np.pad(cotangent, longer, constant_values=3)),
-    )
-    for long, short in zip(jax.device_get(padded), plain):
-        assert_allclose(long[..., :K], short, atol=1e-6)
-        assert_array_equal(long[..., K:], 0)
-
-
-@pytest.mark.parametrize("name", [name for name in NORMALIZERS if name not in ORDERED])
-def test_permuting_keys_permutes_weights(name):
-    scores, mask, order = some_scores(), some_mask(), np.array([3, 0, 4, 1, 2])
-    plain, _ = run(name, scores, mask)
-    permuted, _ = run(name, scores[..., order], mask[..., order])
-    assert_allclose(permuted, plain[..., order], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", [name for name in NORMALIZERS if name not in MONOTONIC])
@@ -450,7 +374,7 @@ def test_half_precision_does_not_overflow():
 
 @pytest.mark.parametrize("normalizer", [sparsemax, entmax15])
 def test_thresholds_hold_over_many_keys(normalizer):
-    naive = {sparsemax: naive_sparsemax, entmax15: naive_entmax15}[normalizer]
+    expected = NAIVE[normalizer.__name__]
     for scores in (
         some_scores(1, (20_011,), 0.01),
         some_scores(1, (20_011,), 3.0),
@@ -458,7 +382,7 @@ def test_thresholds_hold_over_many_keys(normalizer):
     ):
         assert_allclose(
             jax.jit(normalizer)(jnp.float32(scores)),
-            naive(np.float64(np.float32(scores))),
+            expected(np.float64(np.float32(scores))),
             atol=3e-5,
         )
 
@@ -480,7 +404,7 @@ def test_top_k_of_all_is_softmax_and_of_one_is_the_largest():
     for k in (K, K + 2):
         assert_allclose(largest(scores, mask, k=k), SOFTMAX(scores, mask), atol=1e-6)
     assert_allclose(
-        largest(scores, mask, k=1), rowwise(naive_hard, some_scores(), some_mask()), atol=1e-6
+        largest(scores, mask, k=1), rowwise(NAIVE["hard"], some_scores(), some_mask()), atol=1e-6
     )
 
 

@@ -127,14 +127,3 @@ def test_the_epsilon_of_the_norms_is_that_of_the_blocks():
     # both norms alone: each divides by 1e3
     context = apply(make(False, 1e6), {"params": params}, X).context
     assert_allclose(1e6 * context, X - X.mean(axis=-1, keepdims=True), rtol=1e-4, atol=1e-5)
-
-
-# Sizes and rates.
-
-
-# What the types of the annotations refuse in tests is looked at in a program without them.
-
-
-def test_a_score_module_works_inside_layers():
-    layer = fa.Attention(fa.AdditiveScore(4))
-    assert init(layer, X, Y)["params"]["score"]["vector"].shape == (4,)

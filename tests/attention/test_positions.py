@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import config
 from numpy.testing import assert_allclose, assert_array_equal
 
 from flax_attn.attention import alibi, binary_digits, masks, rotary, sinusoidal
@@ -121,11 +120,3 @@ def test_alibi_counts_from_the_offset_of_each_row():
         3,
     )
     assert_array_equal(together, np.stack(alone))
-
-
-@pytest.fixture
-def as_users_run_it():
-    """Without the checks of annotations, which only tests have."""
-    config.update("jaxtyping_disable", True)
-    yield
-    config.update("jaxtyping_disable", False)

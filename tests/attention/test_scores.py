@@ -1,5 +1,4 @@
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -18,68 +17,37 @@ from flax_attn.attention import (
     scaled_dot,
     trilinear,
 )
+from tests.attention import naive
 
 B, Q, K, D, E, H = 2, 3, 5, 7, 11, 13  # distinct primes, so that no two axes can be confused
 
-# the score, the width of its keys, the shapes of its parameters, and the score of one pair as a
-# loop
+# the score, the width of its keys, the shapes of its parameters, and the score of one pair
 SCORES = {
-    "dot": (dot, D, {}, lambda q, k: sum(q[i] * k[i] for i in range(D))),
-    "scaled_dot": (
-        scaled_dot,
-        D,
-        {},
-        lambda q, k: sum(q[i] * k[i] for i in range(D)) / math.sqrt(D),
-    ),
-    "cosine": (
-        cosine,
-        D,
-        {},
-        lambda q, k: sum(q[i] * k[i] for i in range(D)) / math.sqrt(sum(q * q) * sum(k * k)),
-    ),
-    "bilinear": (bilinear, E, {"kernel": (D, E)}, lambda q, k, kernel: _form(q, k, kernel)),
+    "dot": (dot, D, {}, naive.SCORES["dot"]),
+    "scaled_dot": (scaled_dot, D, {}, naive.SCORES["scaled_dot"]),
+    "cosine": (cosine, D, {}, naive.SCORES["cosine"]),
+    "bilinear": (bilinear, E, {"kernel": (D, E)}, lambda q, k, p: q @ p["kernel"] @ k),
     "bilinear with bias and activation": (
         functools.partial(bilinear, activation=jnp.tanh),
         E,
         {"kernel": (D, E), "bias": ()},
-        lambda q, k, kernel, bias: math.tanh(_form(q, k, kernel) + bias),
+        naive.SCORES["bilinear"],
     ),
     "additive": (
         additive,
         E,
         {"query_kernel": (D, H), "key_kernel": (E, H), "vector": (H,)},
-        lambda q, k, query_kernel, key_kernel, vector: _layer(
-            np.concatenate([q, k]), np.concatenate([query_kernel, key_kernel]), vector
-        ),
+        naive.SCORES["additive"],
     ),
-    "concat": (
-        concat,
-        E,
-        {"kernel": (D + E, H), "vector": (H,)},
-        lambda q, k, kernel, vector: _layer(np.concatenate([q, k]), kernel, vector),
-    ),
+    "concat": (concat, E, {"kernel": (D + E, H), "vector": (H,)}, naive.SCORES["concat"]),
     "trilinear": (
         trilinear,
         D,
         {"query_vector": (D,), "key_vector": (D,), "product_vector": (D,)},
-        lambda q, k, query_vector, key_vector, product_vector: sum(
-            query_vector[i] * q[i] + key_vector[i] * k[i] + product_vector[i] * q[i] * k[i]
-            for i in range(D)
-        ),
+        naive.SCORES["trilinear"],
     ),
 }
 every_score = pytest.mark.parametrize("name", SCORES)
-
-
-def _form(q, k, kernel):
-    return sum(q[i] * kernel[i, j] * k[j] for i in range(D) for j in range(E))
-
-
-def _layer(pair, kernel, vector):
-    return sum(
-        vector[h] * math.tanh(sum(pair[i] * kernel[i, h] for i in range(len(pair))))
-        for h in range(H)
-    )
 
 
 def make(name, query_leading=(B,), key_leading=(B,), scale=1.0):
@@ -91,13 +59,13 @@ def make(name, query_leading=(B,), key_leading=(B,), scale=1.0):
     return score, query, key, {name: draw(*shape) / 2 for name, shape in shapes.items()}
 
 
-def naive(name, query, key, parameters):
+def by_loops(name, query, key, parameters):
     leading = np.broadcast_shapes(query.shape[:-2], key.shape[:-2])
     query, key = (np.broadcast_to(array, leading + array.shape[-2:]) for array in (query, key))
     scores = np.zeros((*leading, Q, K))
     for index in np.ndindex(scores.shape):
         *row, q, k = index
-        scores[index] = SCORES[name][3](query[(*row, q)], key[(*row, k)], **parameters)
+        scores[index] = SCORES[name][3](query[(*row, q)], key[(*row, k)], parameters)
     return scores
 
 
@@ -111,7 +79,7 @@ def test_equals_a_loop_over_scalars(name, query_leading, key_leading):
         *jax.tree.map(jnp.float32, (query, key)), **jax.tree.map(jnp.float32, parameters)
     )
     assert scores.dtype == jnp.float32
-    np.testing.assert_allclose(scores, naive(name, query, key, parameters), rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(scores, by_loops(name, query, key, parameters), rtol=2e-5, atol=2e-5)
 
 
 @every_score
@@ -136,7 +104,7 @@ def test_half_precision_gives_float32(name, dtype):
     query, key, parameters = jax.tree.map(lambda array: array.astype(dtype), arguments)
     scores = jax.jit(score)(query, key, **parameters)
     assert scores.dtype == jnp.float32
-    exact = naive(
+    exact = by_loops(
         name, *jax.tree.map(lambda array: np.asarray(array, np.float64), (query, key, parameters))
     )
     np.testing.assert_allclose(scores, exact, atol=0.02 * np.abs(exact).max())
@@ -152,26 +120,18 @@ def test_sums_of_half_precision_do_not_overflow(name):
     query, key, ones = (np.full(shape, 60, np.float16) for shape in ((1, 64), (2, 64), (64, 64)))
     key = key if name in ("dot", "scaled_dot", "trilinear") else -key
     small = np.full((64,), 1 / 64, np.float16)
-    parameters = {
-        "bilinear": {"kernel": ones},
-        "additive": {"query_kernel": ones, "key_kernel": ones, "vector": small},
-        "concat": {"kernel": np.concatenate([ones, ones]), "vector": small},
-        "trilinear": {"query_vector": query[0], "key_vector": key[0], "product_vector": small},
-    }.get(name, {})
-    score = {
-        "bilinear": bilinear,
-        "additive": additive,
-        "concat": concat,
-        "trilinear": trilinear,
-    }.get(name) or SCORES[name][0]
-    expected = {
-        "dot": 64 * 60**2,
-        "scaled_dot": 8 * 60**2,
-        "cosine": -1,
-        "bilinear": -(64**2) * 60**3,
-        "additive": 0,
-        "concat": 0,
-        "trilinear": 2 * 64 * 60**2 + 60**2,
+    score, parameters, expected = {
+        "dot": (dot, {}, 64 * 60**2),
+        "scaled_dot": (scaled_dot, {}, 8 * 60**2),
+        "cosine": (cosine, {}, -1),
+        "bilinear": (bilinear, {"kernel": ones}, -(64**2) * 60**3),
+        "additive": (additive, {"query_kernel": ones, "key_kernel": ones, "vector": small}, 0),
+        "concat": (concat, {"kernel": np.concatenate([ones, ones]), "vector": small}, 0),
+        "trilinear": (
+            trilinear,
+            {"query_vector": query[0], "key_vector": key[0], "product_vector": small},
+            2 * 64 * 60**2 + 60**2,
+        ),
     }[name]
     np.testing.assert_allclose(jax.jit(score)(query, key, **parameters), expected, rtol=5e-3)
 

@@ -4,41 +4,9 @@ import numpy as np
 import pytest
 
 from flax_attn.models import LSTM, BiLSTM
-from flax_attn.models.recurrent import RecurrentLayer
 from tests.models import variables
 
 SIGNALS = np.random.default_rng(0).normal(size=(3, 100, 1)).astype(np.float32)
-
-
-def naive_lstm(params, x):
-    """One step at a time, gate by gate, in the order i, f, g, o."""
-    p = {name: np.asarray(value, np.float64) for name, value in params.items()}
-    sigmoid = lambda z: 1 / (1 + np.exp(-z))
-    n = p["recurrent_kernel"].shape[0]
-    hidden, memory, outputs = np.zeros(n), np.zeros(n), []
-    for step in np.asarray(x, np.float64):
-        z = (
-            step @ p["input_kernel"]
-            + p["input_bias"]
-            + hidden @ p["recurrent_kernel"]
-            + p["recurrent_bias"]
-        )
-        i, f, g, o = z[:n], z[n : 2 * n], z[2 * n : 3 * n], z[3 * n :]
-        memory = sigmoid(f) * memory + sigmoid(i) * np.tanh(g)
-        hidden = sigmoid(o) * np.tanh(memory)
-        outputs.append(hidden)
-    return np.stack(outputs)
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-def test_lstm_layer_equals_the_steps(reverse):
-    x, zeros = SIGNALS.reshape(100, 3)[:7], np.zeros(5, np.float32)
-    layer = RecurrentLayer("lstm", 5, reverse=reverse)
-    drawn = variables.draw(layer, x, (zeros, zeros))
-    outputs, (last, _) = jax.jit(layer.apply)(drawn, x, (zeros, zeros))
-    expected = naive_lstm(drawn["params"], x[::-1] if reverse else x)
-    np.testing.assert_allclose(outputs, expected[::-1] if reverse else expected, atol=1e-5)
-    np.testing.assert_allclose(last, expected[-1], atol=1e-5)
 
 
 def test_lstm_carries_its_state_from_batch_to_batch():

@@ -7,8 +7,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import flax_attn.attention as fa
-from flax_attn.attention.cache import append, empty_cache
-from tests.attention.compiled import apply, init, normal, run
+from tests.attention.compiled import apply, init, normal
 
 B, T, D = 2, 7, 12
 X, MEMORY = normal(0, B, T, D), normal(1, B, 5, D)
@@ -71,47 +70,6 @@ def test_decoding_equals_the_causal_pass_at_every_step(groups):
             np.asarray(attended.weights)[..., :T], full.weights[:, :, first:last], atol=1e-6
         )
     np.testing.assert_array_equal(cache.length, T)
-
-
-def test_prompts_of_different_lengths_decode_as_they_would_alone():
-    layer, lengths = fa.MultiHeadAttention(3), np.array([4, 2])
-    variables = init(layer, X)
-    _, cache = apply(
-        layer, variables, X[:, :4], layer.init_cache(D, (B,), 8), lengths=lengths, method="decode"
-    )
-    attended, cache = apply(layer, variables, X[:, 4:5], cache, method="decode")
-    np.testing.assert_array_equal(cache.length, [5, 3])
-    for row, length in enumerate((4, 2)):
-        alone = X[[row]][:, [*range(length), 4]]
-        np.testing.assert_allclose(
-            attended.context[row, 0],
-            apply(layer, variables, alone, causal=True).context[0, -1],
-            atol=1e-6,
-        )
-
-
-def test_a_cached_memory_is_the_memory():
-    layer, lengths = fa.MultiHeadAttention(3), np.array([5, 3])
-    variables = init(layer, X, MEMORY)
-    cache = apply(
-        layer, variables, layer.init_cache(D, (B,), 6), MEMORY, lengths=lengths, method="extend"
-    )
-    expected = apply(layer, variables, X, MEMORY, key_lengths=lengths)
-    np.testing.assert_allclose(
-        apply(layer, variables, X, cache=cache).context, expected.context, atol=1e-6
-    )
-
-
-def test_a_cache_that_would_overflow_is_an_error_or_nan_never_wrong():
-    cache, new = empty_cache((B,), 4, 1, 2, 2), jnp.asarray(np.ones((B, 3, 1, 2), np.float32))
-    cache = append(cache, new, new)
-    with pytest.raises(ValueError, match="at most the 4 tokens"):
-        append(cache, new, new)
-    with pytest.raises(ValueError, match="keys or values"):
-        append(cache, jnp.ones((B, 3, 1, 3)), new)
-    ragged = run(append, cache, new, new, np.array([1, 2]))
-    assert np.isfinite(ragged.key[0]).all()
-    assert np.isnan(ragged.key[1]).all()
 
 
 @pytest.mark.parametrize("name", ["mask", "segments"])

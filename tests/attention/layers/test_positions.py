@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import config
 
 from flax_attn.attention import LearnedPositions, RelativeBias, dot_product_attention, masks
 from tests.attention.compiled import apply, init, normal, run
@@ -89,14 +88,6 @@ def test_under_jit_positions_outside_the_table_are_nan(offset):
     vectors = jax.jit(lambda offset: module.apply(variables, 3, offset))(offset)
     is_outside = (offset + np.arange(3) < 0) | (offset + np.arange(3) >= 11)
     np.testing.assert_array_equal(np.isnan(vectors), np.broadcast_to(is_outside[:, None], (3, 7)))
-
-
-@pytest.fixture
-def as_users_run_it():
-    """Without the checks of annotations, which only tests have."""
-    config.update("jaxtyping_disable", True)
-    yield
-    config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.parametrize(

@@ -39,33 +39,6 @@ def test_a_decoder_block_decodes_what_it_computes_at_once(pre_norm):
     assert_array_equal(full.cross_weights[1, :, :, 3:], 0)
 
 
-@pytest.mark.parametrize("mask", [None, ~np.eye(T, dtype=bool)[3] & ~np.eye(T, dtype=bool)[:, [3]]])
-@pytest.mark.parametrize("pre_norm", [True, False])
-def test_an_encoder_block_is_two_residual_parts(pre_norm, mask):
-    """With the mask, position 3 attends to nothing and nothing to it. It still has its own part."""
-    block = fa.EncoderBlock(fa.MultiHeadAttention(3), fa.FeedForward(17), pre_norm=pre_norm)
-    variables = init(block, X)
-
-    def norm(name):
-        scale, bias = (np.asarray(variables["params"][name][part]) for part in ("scale", "bias"))
-        return lambda x: (
-            (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * scale
-            + bias
-        )
-
-    part = lambda name, layer, **options: (
-        lambda x: apply(layer, {"params": variables["params"][name]}, x, **options)
-    )
-    attend, feed = (
-        part("attention", fa.MultiHeadAttention(3), mask=mask),
-        part("feed_forward", fa.FeedForward(17)),
-    )
-    first, second = norm("attention_norm"), norm("feed_forward_norm")
-    x = X + attend(first(X)).context if pre_norm else first(X + attend(X).context)
-    x = x + feed(second(x)) if pre_norm else second(x + feed(x))
-    assert_allclose(apply(block, variables, X, mask=mask).context, x, atol=1e-5)
-
-
 def test_a_decoder_block_without_a_memory_is_a_causal_encoder_block():
     decoder = fa.DecoderBlock(fa.MultiHeadAttention(3), None, fa.FeedForward(17))
     encoder = fa.EncoderBlock(fa.MultiHeadAttention(3), fa.FeedForward(17))
