@@ -154,7 +154,7 @@ class Signals(Input):
 
 def channels_of(run: Record, name: str, index: int) -> Json:
     """Returns an array of an example as channels `(channels, t)`."""
-    return cast(Json, replies.numbers(np.atleast_2d(run.examples[name][index].T)))
+    return replies.numbers(np.atleast_2d(run.examples[name][index].T))
 
 
 def check_rows(data: DataSet, inputs: np.ndarray) -> None:
