@@ -193,4 +193,5 @@ def _of_tokens(tokens: Sequence[str], weights: ArrayLike, number: int) -> list[f
             f"expected weights ({len(tokens)},) for text {number}, got shape {array.shape}"
         )
     _check_weights(array)
-    return array.tolist()
+    shares: list[float] = array.tolist()
+    return shares

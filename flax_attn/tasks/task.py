@@ -254,4 +254,5 @@ def for_buckets(rows: Batch, num_buckets: int) -> Batch:
     lengths = row_lengths(rows)
     assert lengths is not None
     order = np.argsort(lengths, kind="stable")
-    return jax.tree.map(lambda array: array[order], rows)
+    ordered: Batch = jax.tree.map(lambda array: array[order], rows)
+    return ordered
