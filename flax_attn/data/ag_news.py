@@ -15,7 +15,7 @@ import tensorflow_datasets as tfds
 
 from flax_attn.data.builders import FilesBuilder, files, load
 from flax_attn.data.files import read_rows
-from flax_attn.errors import UsageError
+from flax_attn.schema import require
 from flax_attn.types import JsonObject
 
 CLASSES = ("World", "Sports", "Business", "Sci/Tech")
@@ -36,7 +36,6 @@ class AGNews(FilesBuilder, skip_registration=True):
         "description": tfds.features.Text(),
         "label": tfds.features.Scalar(dtype=np.int32),
     }
-    HOMEPAGE = "http://groups.di.unipi.it/~gulli/AG_corpus_of_news_articles.html"
 
     def _generate_examples(self, path: Path) -> Iterator[tuple[int, JsonObject]]:
         for i, news in enumerate(read_news(path)):
@@ -44,10 +43,7 @@ class AGNews(FilesBuilder, skip_registration=True):
 
 
 class News(NamedTuple):
-    """One row.
-
-    Where title and description come joined, they are the title, and the description is empty.
-    """
+    """One row. Title and description that come joined are the title, with no description."""
 
     title: str
     description: str
@@ -71,9 +67,6 @@ def load_ag_news(
 def read_news(path: Path) -> Iterator[News]:
     """Reads the rows of a file. Raises a UsageError with the line of a row that is none."""
     for line, row in read_rows(path):
-        if len(row) not in (2, 3) or row[0] not in ("1", "2", "3", "4"):
-            raise UsageError(
-                f"expected a class from 1 to 4 and one or two texts in {path}, line {line}, got "
-                f"{str(row)[:60]}; mend it"
-            )
+        is_news = len(row) in (2, 3) and row[0] in ("1", "2", "3", "4")
+        require(is_news, f"a class from 1 to 4 and one or two texts in {path}, line {line}")
         yield News(row[1], row[2] if len(row) == 3 else "", int(row[0]) - 1)

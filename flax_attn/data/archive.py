@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flax_attn.data.contents import ALL, SPLITS
+from flax_attn.data.raw import ALL, SPLITS
 from flax_attn.errors import UsageError, shortened
 from flax_attn.files import open_arrays
 

@@ -44,8 +44,6 @@ def files(address: str, listing: str) -> dict[str, File]:
 
 
 class Info(tfds.core.DatasetInfo):
-    """The facts about a data set, from its builder alone."""
-
     def initialize_from_bucket(self) -> None:
         """Does nothing: no bucket has these data sets, and a folder would be left in $TMPDIR."""
 
@@ -61,7 +59,6 @@ class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     FILES: ClassVar[dict[str, File]]
     SPLITS: ClassVar[dict[str, tuple[str, ...]]]
     FEATURES: ClassVar[dict[str, Any]]
-    HOMEPAGE: ClassVar[str]
 
     @tfds.core.utils.classproperty  # pyright: ignore
     @classmethod
@@ -89,7 +86,6 @@ class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             builder=self,
             description=self.__doc__,
             features=tfds.features.FeaturesDict(self.FEATURES),
-            homepage=self.HOMEPAGE,
             disable_shuffling=True,
         )
 
@@ -112,19 +108,15 @@ def load(
 ) -> tuple[dict[str, list[dict]], dict[str, str]]:
     """Loads the rows of each split in the order of the files, and the SHA-256 of every file.
 
-    Args:
-        cls: the builder.
-        splits: which of its `SPLITS` are wanted.
-        manual_dir: a folder with one folder a data set; None to download.
+    `splits` are those wanted of its `SPLITS`. `manual_dir` has a folder for each data set; None to
+    download.
 
-    Raises:
-        UsageError: a file that is missing, with both ways to get it; one that is damaged.
+    Raises a UsageError for a file that is missing, with both ways to get it, and a damaged one.
     """
     wanted = [name for split in splits for name in cls.SPLITS[split]]
-    paths = None if manual_dir is None else _find(cls, wanted, manual_dir)
-    if paths is None:
-        sums = {name: file.sha256 for name, file in cls.FILES.items()}
-    else:
+    paths, sums = None, {name: file.sha256 for name, file in cls.FILES.items()}
+    if manual_dir is not None:
+        paths = _find(cls, wanted, manual_dir)
         sums = {name: sha256(path) for name, path in paths.items()}
     lines = "".join(f"{name} {sums[name]}\n" for name in sorted(sums))
     digest = hashlib.sha256(lines.encode()).hexdigest()
@@ -133,13 +125,8 @@ def load(
         if paths is None:
             _check_reachable(cls, wanted)
         _prepare(cls(paths, digest, data_dir()))
-    try:
-        builder = cls(paths, digest, data_dir())
-        return {split: _rows(builder, split) for split in splits}, sums
-    except Exception as error:  # whatever array_record and protobuf make of a damaged file
-        raise UsageError(
-            f"cannot read {folder} ({one_line(error)}); remove that folder and run again"
-        ) from error
+    builder = cls(paths, digest, data_dir())
+    return {split: _rows(builder, split) for split in splits}, sums
 
 
 def data_dir() -> Path:
@@ -148,19 +135,18 @@ def data_dir() -> Path:
 
 
 def _find(cls: type[FilesBuilder], wanted: list[str], manual_dir: Path) -> dict[str, Path]:
-    folder = manual_dir / cls.name
-    for name in wanted:
-        if not (folder / name).is_file():
+    paths = {name: manual_dir / cls.name / name for name in wanted}
+    for name, path in paths.items():
+        if not path.is_file():
             raise UsageError(
-                f"no file {folder / name}; put it there ({_address(cls, name)}), or leave out "
+                f"no file {path}; put it there (from {_address(cls, name)}), or leave out "
                 f"--manual_dir to download it"
             )
-    return {name: folder / name for name in wanted}
+    return paths
 
 
 def _address(cls: type[FilesBuilder], name: str) -> str:
-    first = next(iter(cls.FILES.values()))
-    return cls.FILES[name].url if name in cls.FILES else f"from {first.url}"
+    return cls.FILES.get(name, next(iter(cls.FILES.values()))).url
 
 
 def _check_reachable(cls: type[FilesBuilder], wanted: list[str]) -> None:
@@ -170,7 +156,7 @@ def _check_reachable(cls: type[FilesBuilder], wanted: list[str]) -> None:
     """
     if urllib.request.getproxies():
         return
-    url = _address(cls, wanted[0]).removeprefix("from ")
+    url = _address(cls, wanted[0])
     address = urllib.parse.urlparse(url)
     try:
         port = address.port or {"http": 80, "https": 443}[address.scheme]
@@ -198,10 +184,7 @@ def _prepare(builder: FilesBuilder) -> None:
             raise cause from error
         is_other = isinstance(error, NonMatchingChecksumError)
         reason = "a download has a wrong checksum" if is_other else one_line(error)[:200]
-        raise UsageError(
-            f"cannot prepare data set {builder.name} in {data_dir()} ({reason}); run again, or set "
-            f"TFDS_DATA_DIR to another folder"
-        ) from error
+        raise UsageError(f"cannot prepare {builder.name} in TFDS_DATA_DIR ({reason})") from error
 
 
 def _rows(builder: FilesBuilder, split: str) -> list[dict]:

@@ -8,21 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flax_attn.data.raw import ALL, Columns
 from flax_attn.errors import UsageError, shortened
+from flax_attn.schema import require
 from flax_attn.types import UserInput
 
 if TYPE_CHECKING:
-    from flax_attn.data.raw import Columns
     from flax_attn.data.sets import DataSet
 
-SPLITS = ("train", "valid", "test")
 LARGEST = 1e30  # of a number in training, which is computed with in float32
 MOST_CLASSES = 1_000  # a confusion matrix has a row and a column for each
-ALL = "all"  # the name of rows that are yet to be split
-NO_TRAINING = (
-    "expected examples to train on, got none; lower data.valid_fraction and data.test_fraction, or "
-    "give more"
-)
+NO_TRAINING = "expected examples to train on, got none; give more, or lower data.valid_fraction"
 
 
 def place(split: str, source: str = "") -> str:
@@ -32,26 +28,18 @@ def place(split: str, source: str = "") -> str:
     return f"the {split} split of {source}" if source else f"the {split} split"
 
 
-def checked(where: str, data: "DataSet", inputs: UserInput, targets: UserInput) -> "Columns":
+def checked(where: str, data: "DataSet", inputs: UserInput, targets: UserInput) -> Columns:
     """Returns a user's inputs and targets as a data set of this input and target holds them.
 
-    Raises:
-        UsageError: contents that do not fit, or unequal numbers of both.
+    Raises a UsageError for contents that do not fit, or unequal numbers of both.
     """
-    from flax_attn.data.raw import Columns
-
-    given = INPUTS[data.input](where, inputs)
-    wanted = TARGETS[data.target](where, targets)
-    if len(given) != len(wanted) or not len(given):
-        raise UsageError(
-            f"expected as many targets as inputs in {where}, at least one, got {len(given)} and "
-            f"{len(wanted)}"
-        )
-    if data.target == "signal" and given.shape[:2] != wanted.shape[:2]:
-        raise UsageError(
-            f"expected targets as long as the signals in {where}, got {wanted.shape} for "
-            f"{given.shape}"
-        )
+    given, wanted = INPUTS[data.input](where, inputs), TARGETS[data.target](where, targets)
+    is_whole, got = len(given) == len(wanted) > 0, f"{len(given)} and {len(wanted)}"
+    require(is_whole, f"as many targets as inputs in {where}, at least one, got {got}")
+    if data.target == "signal":
+        got = f"{wanted.shape} for {given.shape}"
+        is_as_long = given.shape[:2] == wanted.shape[:2]
+        require(is_as_long, f"targets as long as the signals in {where}, got {got}")
     return Columns(given, wanted)
 
 
@@ -64,18 +52,14 @@ def signals(where: str, values: UserInput) -> np.ndarray:
             f"expected signals (n, t) or (n, t, channels) in {where}, got {array.shape}; for "
             f"classes or numbers set data.target"
         )
-    check_finite(where, array)
-    return array
+    return finite(where, array)
 
 
 def images(where: str, values: UserInput) -> np.ndarray:
     """Returns images `(n, height, width)` as float32 in [0, 1]."""
     array = real_numbers(where, values)
-    if array.ndim != 3 or not array.size:
-        raise UsageError(
-            f"expected images (n, height, width) in {where}, without an axis of colours, got "
-            f"{array.shape}"
-        )
+    is_grey = array.ndim == 3 and array.size > 0
+    require(is_grey, f"grey images (n, height, width) in {where}, got {array.shape}")
     return as_pixels(array, where)
 
 
@@ -83,29 +67,23 @@ def texts(where: str, values: UserInput) -> list[str]:
     """Returns a list of texts."""
     rows = _list(where, values)
     for text in rows:
-        if not isinstance(text, str):
-            raise UsageError(f"expected texts in {where}, got {shortened(repr(text))}")
+        require(isinstance(text, str), f"texts in {where}, got {shortened(repr(text))}")
     return rows
 
 
 def numbers(where: str, values: UserInput) -> np.ndarray:
     """Returns numbers `(n,)` as float32."""
     array = float32(where, values)
-    if array.ndim != 1:
-        raise UsageError(f"expected a number for each input (n,) in {where}, got {array.shape}")
-    check_finite(where, array)
-    return array
+    require(array.ndim == 1, f"a number for each input (n,) in {where}, got {array.shape}")
+    return finite(where, array)
 
 
 def classes(where: str, values: UserInput) -> list[str]:
     """Returns the names of classes. The digits of a whole number are its name."""
     rows = [row.decode() if isinstance(row, bytes) else row for row in _list(where, values)]
     for row in rows:
-        if not isinstance(row, str | int) or isinstance(row, bool) or not str(row).strip():
-            raise UsageError(
-                f"expected the class of each input (n,) in {where}, a name or a whole number, got "
-                f"{shortened(repr(row))}"
-            )
+        is_name = isinstance(row, str | int) and not isinstance(row, bool) and str(row).strip()
+        require(is_name, f"a name or a whole number as class in {where}, got {_shown(row)}")
     return [str(row) for row in rows]
 
 
@@ -115,16 +93,19 @@ TARGETS = {"signal": signals, "number": numbers, "classes": classes, "text": tex
 
 def _list(where: str, values: UserInput) -> list[UserInput]:
     """Makes a list of values. Raises a UsageError for a single text, and for what has no order."""
-    if isinstance(values, str | bytes | Mapping | Set):
-        raise UsageError(f"expected a list of texts in {where}, got {shortened(repr(values))}")
+    is_many = not isinstance(values, str | bytes | Mapping | Set)
+    require(is_many, f"a list in {where}, got {_shown(values)}")
     return np.asarray(values).tolist() if hasattr(values, "__array__") else list(values)
+
+
+def _shown(value: UserInput) -> str:
+    return shortened(repr(value))
 
 
 def as_pixels(images: np.ndarray, where: str) -> np.ndarray:
     """Returns images as float32 in [0, 1], from bytes or such numbers.
 
-    Raises:
-        UsageError: other numbers.
+    Raises a UsageError for other numbers.
     """
     if images.dtype == np.uint8:
         return images.astype(np.float32) / 255
@@ -136,11 +117,11 @@ def as_pixels(images: np.ndarray, where: str) -> np.ndarray:
     return images.astype(np.float32)
 
 
-def check_one_shape(arrays: Mapping[str, np.ndarray]) -> None:
-    """Raises a UsageError unless the rows of the arrays of all splits have one shape."""
-    shapes = {name: array.shape[1:] for name, array in arrays.items()}
-    if len(set(shapes.values())) > 1:
-        raise UsageError(f"expected rows of one shape in all splits, got {shapes}")
+def check_one_shape(splits: Mapping[str, Columns]) -> None:
+    """Raises a UsageError unless the inputs of all splits have one shape."""
+    shapes = {name: split.inputs.shape[1:] for name, split in splits.items()}
+    is_one = len(set(shapes.values())) == 1
+    require(is_one, f"inputs of one shape in all splits, got {shapes}")
 
 
 def check_classes(labels: Mapping[str, Sequence[str]]) -> None:
@@ -148,8 +129,7 @@ def check_classes(labels: Mapping[str, Sequence[str]]) -> None:
     known = set(labels["train"])
     if not known:
         raise UsageError(NO_TRAINING)
-    if len(known) < 2:
-        raise UsageError(f"expected at least two classes to train on, got {', '.join(known)}")
+    require(len(known) > 1, f"at least two classes to train on, got {', '.join(known)}")
     if len(known) > MOST_CLASSES:
         raise UsageError(
             f"expected at most {MOST_CLASSES:,} classes, got {len(known):,}, such as "
@@ -157,22 +137,18 @@ def check_classes(labels: Mapping[str, Sequence[str]]) -> None:
             f"some"
         )
     for split, names in labels.items():
-        if strange := sorted(set(names) - known):
-            raise UsageError(
-                f"expected classes in the {split} split that the training split has, got "
-                f"'{strange[0]}'"
-            )
+        strange, in_split = sorted(set(names) - known), f"classes in the {split} split"
+        require(
+            not strange, f"{in_split} that the training split has, got {', '.join(strange[:1])}"
+        )
 
 
 def real_numbers(where: str, values: UserInput) -> np.ndarray:
     """Returns the values as an array. Raises a UsageError for what are no real numbers."""
-    if isinstance(values, np.ma.MaskedArray):  # NumPy would leave the mask out
-        raise UsageError(
-            f"expected numbers in {where}, got a masked array; fill it, such as values.filled(0)"
-        )
+    is_masked = isinstance(values, np.ma.MaskedArray)  # NumPy would leave the mask out
+    require(not is_masked, f"numbers in {where}, got a masked array; fill it by values.filled(0)")
     array = np.asarray(values)
-    if array.dtype.kind not in "biuf":
-        raise UsageError(f"expected real numbers in {where}, got {array.dtype}")
+    require(array.dtype.kind in "biuf", f"real numbers in {where}, got {array.dtype}")
     return array
 
 
@@ -182,9 +158,8 @@ def float32(where: str, values: UserInput) -> np.ndarray:
         return real_numbers(where, values).astype(np.float32)
 
 
-def check_finite(where: str, numbers: np.ndarray) -> None:
-    """Raises a UsageError for numbers that are not finite, or whose differences may not be."""
-    if not (np.abs(numbers) <= LARGEST).all():
-        raise UsageError(
-            f"expected finite numbers in {where}, got some that are not, or are beyond {LARGEST:g}"
-        )
+def finite(where: str, numbers: np.ndarray) -> np.ndarray:
+    """Returns numbers, all of them finite, and so small that their differences are, too."""
+    is_finite = (np.abs(numbers) <= LARGEST).all()
+    require(is_finite, f"finite numbers in {where}, got some that are not, or above {LARGEST:g}")
+    return numbers

@@ -8,20 +8,10 @@ import numpy as np
 from flax_attn.data.pairs import Pair
 
 FIRST, LAST = datetime.date(1950, 1, 1), datetime.date(2049, 12, 31)
-MONTHS = (
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-)
+MONTHS = "january february march april may june july "
+MONTHS += "august september october november december"
+MONTHS += "august september october november december"
+MONTHS = tuple(MONTHS.split())
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 FORMS = (
     "{day} {month} {year}",
@@ -36,7 +26,7 @@ FORMS = (
 
 
 def generate(seed: int, num_examples: int) -> list[Pair]:
-    """Dates from 1950 to 2049: `tuesday, 11 july 2006` becomes `2006-07-11`.
+    """Draws dates from 1950 to 2049: `tuesday, 11 july 2006` becomes `2006-07-11`.
 
     Months have names, some of three letters.
     """
@@ -50,7 +40,7 @@ def generate(seed: int, num_examples: int) -> list[Pair]:
 
 
 def write(date: datetime.date, form: str) -> str:
-    """The date in one of the `FORMS`."""
+    """Writes a date in one of the `FORMS`."""
     month = MONTHS[date.month - 1]
     return form.format(
         day=date.day,
@@ -63,13 +53,13 @@ def write(date: datetime.date, form: str) -> str:
 
 
 def place_of_month(text: str) -> slice:
-    """Where the name of the month stands in a date that `write` wrote."""
+    """Finds the name of the month in a date that `write` wrote."""
     month = re.search("|".join(rf"\b{name}\b|\b{name[:3]}\b" for name in MONTHS), text)
     assert month is not None, f"no month in {text!r}"
     return slice(*month.span())
 
 
 def ordinal(number: int) -> str:
-    """`1st`, `2nd`, `3rd`, `4th`, ..."""
+    """Returns `1st`, `2nd`, `3rd`, `4th`, ..."""
     ending = "th" if number in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"

@@ -17,8 +17,7 @@ BINARY = (b"PK\3\4", b"\xd0\xcf\x11\xe0", b"\x1f\x8b", b"\x89PNG", b"\xff\xd8\xf
 def decode(path: Path, content: bytes) -> str:
     """Decodes the content of a text file in UTF-8, without its byte order mark.
 
-    Raises:
-        UsageError: another encoding, with the line of the first strange byte, or no text.
+    Raises a UsageError for another encoding, with the line of the first strange byte, or no text.
     """
     if content.startswith(BINARY):
         raise UsageError(
@@ -65,8 +64,7 @@ def parse_rows(path: Path, text: str, separator: str) -> Iterator[tuple[int, lis
     Cells with commas or semicolons between are CSV: a cell may stand in quotes. Cells with tabs
     between are TSV: a row is a line, and a quote is a character like any other.
 
-    Raises:
-        UsageError: a quote that is never closed, or stands where none may, with its line.
+    Raises a UsageError with its line for a quote that is never closed, or stands where none may.
     """
     csv.field_size_limit(sys.maxsize)
     if separator == TAB:
@@ -83,6 +81,4 @@ def parse_rows(path: Path, text: str, separator: str) -> Iterator[tuple[int, lis
             line = reader.line_num + 1
     except csv.Error as error:
         reason = str(error).replace("unexpected end of data", "a quote is never closed")
-        raise UsageError(
-            f"expected a CSV row in {path}, line {line} ({reason}); mend it"
-        ) from error
+        raise UsageError(f"expected a CSV row in {path}, line {line} ({reason})") from error

@@ -18,6 +18,7 @@ from jaxtyping import UInt8
 from flax_attn.data.builders import FilesBuilder, files, load
 from flax_attn.errors import UsageError
 from flax_attn.files import read_bytes
+from flax_attn.schema import require
 from flax_attn.types import JsonObject
 
 SIZE = 28
@@ -45,18 +46,13 @@ class MNIST(FilesBuilder, skip_registration=True):
         "image": tfds.features.Tensor(shape=(SIZE, SIZE), dtype=np.uint8, encoding="zlib"),
         "label": tfds.features.Scalar(dtype=np.int32),
     }
-    HOMEPAGE = "http://yann.lecun.com/exdb/mnist/"
 
     def _generate_examples(
         self, images_file: Path, labels_file: Path
     ) -> Iterator[tuple[int, JsonObject]]:
         images, labels = read_idx(images_file), read_idx(labels_file)
-        if images.shape != (len(labels), SIZE, SIZE) or (labels >= NUM_CLASSES).any():
-            raise UsageError(
-                f"expected images of {SIZE} x {SIZE} pixels in {images_file} and as many labels "
-                f"below {NUM_CLASSES} in {labels_file}, got shapes {images.shape} and "
-                f"{labels.shape}; get the files again"
-            )
+        fit = images.shape == (len(labels), SIZE, SIZE) and (labels < NUM_CLASSES).all()
+        require(fit, f"images of 28 x 28 pixels in {images_file}, with labels in {labels_file}")
         for i, (image, label) in enumerate(zip(images, labels)):
             yield i, {"image": image, "label": int(label)}
 
@@ -69,22 +65,15 @@ def load_mnist(
     Errors are those of `builders.load`.
     """
     rows, sums = load(MNIST, ("train", "test"), manual_dir)
-    arrays = {
-        split: (
-            np.stack([row["image"] for row in examples]),
-            np.array([row["label"] for row in examples], np.int32),
-        )
-        for split, examples in rows.items()
-    }
-    return arrays, sums
+    images = lambda split: np.stack([row["image"] for row in rows[split]])
+    labels = lambda split: np.array([row["label"] for row in rows[split]], np.int32)
+    return {split: (images(split), labels(split)) for split in rows}, sums
 
 
 def read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
     """Reads the array of bytes in an IDX file, compressed or not.
 
-    Raises:
-        OSError: no such file.
-        UsageError: the file is cut off, or is no IDX file of bytes.
+    Raises a UsageError for a file that is cut off, or is no IDX file of bytes.
     """
     content = read_bytes(path)
     try:

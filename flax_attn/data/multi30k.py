@@ -18,6 +18,7 @@ from flax_attn.data.files import decode, split_lines
 from flax_attn.data.pairs import LANGUAGES, Pair
 from flax_attn.errors import UsageError
 from flax_attn.files import read_bytes
+from flax_attn.schema import require
 from flax_attn.types import JsonObject
 
 ADDRESS = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
@@ -45,7 +46,6 @@ class Multi30k(FilesBuilder, skip_registration=True):
         for language in LANGUAGES
     }
     FEATURES = {"text": tfds.features.Text()}
-    HOMEPAGE = "https://github.com/multi30k/dataset"
 
     def _generate_examples(self, path: Path) -> Iterator[tuple[int, JsonObject]]:
         for number, line in enumerate(read_lines(path)):
@@ -59,38 +59,23 @@ def load_multi30k(
 
     Errors are those of `builders.load`, and a UsageError for files of different numbers of lines.
     """
-    rows, sums = load(
-        Multi30k,
-        tuple(f"{split}_{language}" for split in NAMES for language in (source, target)),
-        manual_dir,
-    )
-    pairs = {}
+    languages, pairs = (source, target), {}
+    names = tuple(f"{split}_{language}" for split in NAMES for language in languages)
+    rows, sums = load(Multi30k, names, manual_dir)
     for split, name in NAMES.items():
-        sources, targets = (
-            [row["text"] for row in rows[f"{split}_{language}"]] for language in (source, target)
-        )
-        if len(sources) != len(targets):
-            raise UsageError(
-                f"expected {name}.{source}.gz and {name}.{target}.gz to say the same line by line, "
-                f"got {len(sources):,} and {len(targets):,} lines; get both again"
-            )
-        pairs[split] = [Pair(*both) for both in zip(sources, targets)]
+        texts = [[row["text"] for row in rows[f"{split}_{language}"]] for language in languages]
+        are_alike = len(texts[0]) == len(texts[1])
+        require(are_alike, f"as many lines in {name}.{source}.gz as in {name}.{target}.gz")
+        pairs[split] = [Pair(*both) for both in zip(*texts)]
     return pairs, sums
 
 
 def read_lines(path: Path) -> list[str]:
-    """Reads the sentences of a file.
-
-    Raises:
-        OSError: no such file.
-        UsageError: another kind of file, or a sentence that is empty, with its line.
-    """
+    """Reads the sentences of a file. Raises a UsageError for another kind of file."""
     try:
         content = gzip.decompress(read_bytes(path))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UsageError(f"expected text under gzip in {path} ({error}); get it again") from error
     lines = [" ".join(line.split()) for line in split_lines(decode(path, content))]
-    if "" in lines:
-        line = 1 + lines.index("")
-        raise UsageError(f"expected a sentence in {path}, line {line}, got none; get it again")
+    require("" not in lines, f"a sentence in every line of {path}")
     return lines

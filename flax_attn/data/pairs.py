@@ -9,6 +9,7 @@ from flax_attn.errors import UsageError
 from flax_attn.files import read_bytes
 
 LANGUAGES = ("en", "de", "fr")  # of Multi30k
+ADVICE = "see data.source_column and data.target_column"
 
 
 class Pair(NamedTuple):
@@ -23,10 +24,7 @@ def read(path: Path, source_column: int = 1, target_column: int = 2) -> list[Pai
 
     The separator is found by what is in the table. Empty rows are left out.
 
-    Raises:
-        OSError: no such file.
-        UsageError: a row that is no pair, with its line, or sources that are all
-            numbers, as in a column of another thing.
+    Raises a UsageError for a row that is no pair, with its line, or sources that are all numbers.
     """
     columns, pairs = (source_column, target_column), []
     text = decode(path, read_bytes(path))
@@ -39,14 +37,9 @@ def read(path: Path, source_column: int = 1, target_column: int = 2) -> list[Pai
         if not all(pair):
             raise UsageError(
                 f"expected source and target with a {SEPARATORS[separator]} between in {path}, "
-                f"line {number}, columns {source_column} and {target_column}, got "
-                f"{separator.join(row)[:60]!r}; mend it, or see data.source_column and "
-                f"data.target_column"
+                f"line {number}, got {separator.join(row)[:60]!r}; {ADVICE}"
             )
         pairs.append(pair)
     if all(pair.source.isdecimal() for pair in pairs):
-        raise UsageError(
-            f"expected pairs of texts in {path}, got none, or numbers in column {source_column}; "
-            f"see data.source_column and data.target_column"
-        )
+        raise UsageError(f"expected pairs of texts in {path}, got none, or numbers; {ADVICE}")
     return pairs

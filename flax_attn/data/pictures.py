@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flax_attn.data import table
-from flax_attn.data.contents import ALL, SPLITS, as_pixels
+from flax_attn.data.contents import as_pixels
+from flax_attn.data.raw import ALL, SPLITS
 from flax_attn.errors import UsageError, one_line
 from flax_attn.files import sha256
+from flax_attn.schema import require
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 FORMATS = ("PNG", "JPEG", "BMP", "GIF")
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 OF_SYSTEMS = ("Thumbs.db", "desktop.ini")  # files that Windows adds to folders
-MOST_PIXELS = 2**26  # to which images are scaled
 DEEP = ("I", "F")  # modes of Pillow with more than 8 bits a pixel begin like this
 
 NUMBERS = "numbers.csv"  # of a folder of pictures with a number each
@@ -31,8 +32,7 @@ def read(path: Path, in_colour: bool = False) -> np.ndarray:
     Transparent parts become white. They become black if the drawing is light. In colour, pixels are
     `(height, width, 3)`, and transparency is left out.
 
-    Raises:
-        UsageError: no such file, another format, a damaged file, or more than 8 bits a pixel.
+    Raises a UsageError for another format, a damaged file, or more than 8 bits a pixel.
     """
     from PIL import Image, ImageOps
 
@@ -46,22 +46,18 @@ def read(path: Path, in_colour: bool = False) -> np.ndarray:
         raise UsageError(
             f"expected a picture ({', '.join(FORMATS)}) in {path} ({one_line(error)})"
         ) from error
-    if mode.startswith(DEEP):
-        raise UsageError(
-            f"expected 8 bits a pixel in {path}, got Pillow's mode {mode}; save it with 8 bits"
-        )
+    require(not mode.startswith(DEEP), f"8 bits a pixel in {path}, got Pillow's mode {mode}")
     return pixels
 
 
 def read_ink(path: Path) -> np.ndarray:
     """Reads as `read`, with light ink on a dark ground: a picture with a light border is inverted.
 
-    Raises:
-        UsageError: also a picture in which nothing is drawn.
+    Raises a UsageError also for a picture in which nothing is drawn.
     """
     pixels = read(path)
-    if pixels.min() == pixels.max():
-        raise UsageError(f"expected something drawn in {path}, got pixels that are all alike")
+    is_drawn = pixels.min() < pixels.max()
+    require(is_drawn, f"something drawn in {path}, got pixels that are all alike")
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
     return 255 - pixels if border.mean() > 127 else pixels
 
@@ -101,31 +97,21 @@ def read_folder(
     or `CLASS/PICTURE`, whose images have the name `all`. Files whose name begins with a dot are
     left out. The images of a class are in the order of their names.
 
-    Args:
-        folder: the path of the folder.
-        size: to which images are scaled, in [0, 1]; None for bytes, all of one size.
+    Images are scaled to `size`, in [0, 1]; with None they are bytes, all of one size.
 
-    Raises:
-        OSError: no such folder.
-        UsageError: folders or files that are not as above, or images of several sizes.
+    Raises a UsageError for folders or files that are not as above, or images of several sizes.
     """
     names = [path.name for path in _listed(folder)]
     roots = {ALL: folder}
     if {"train", "test"} <= set(names):
-        if not set(names) <= set(SPLITS):
-            raise UsageError(
-                f"expected train, test and perhaps valid in {folder}, got {', '.join(names)}"
-            )
+        is_known, got = set(names) <= set(SPLITS), ", ".join(names)
+        require(is_known, f"train, test and perhaps valid in {folder}, got {got}")
         roots = {name: folder / name for name in SPLITS if name in names}
     paths = {name: _by_class(root) for name, root in roots.items()}
     images, digest = read_all([path for of_split in paths.values() for path in of_split], size)
-    splits: dict[str, tuple[np.ndarray, list[str]]] = {}
-    first = 0
-    for name, of_split in paths.items():
-        last = first + len(of_split)
-        splits[name] = images[first:last], [path.parent.name for path in of_split]
-        first = last
-    return splits, digest
+    ends = np.cumsum([len(of_split) for of_split in paths.values()])
+    classes = [[path.parent.name for path in of_split] for of_split in paths.values()]
+    return dict(zip(paths, zip(np.split(images, ends[:-1]), classes))), digest
 
 
 def read_numbered(
@@ -164,16 +150,14 @@ def read_all(paths: Sequence[Path], size: Size | None = None) -> tuple[np.ndarra
 def within(folder: Path) -> list[Path]:
     """Returns the pictures of a folder, sorted by name. None in it is a UsageError."""
     paths = [path for path in _listed(folder) if path.suffix.lower() in ENDINGS and path.is_file()]
-    if not paths:
-        raise UsageError(f"expected pictures ({', '.join(ENDINGS)}) in {folder}, got none")
+    require(paths, f"pictures ({', '.join(ENDINGS)}) in {folder}, got none")
     return paths
 
 
 def _by_class(root: Path) -> list[Path]:
     """Returns the pictures of all classes in a folder, `CLASS/PICTURE`."""
-    paths = [
-        path for entry in _listed(root) for path in (_listed(entry) if entry.is_dir() else [entry])
-    ]
+    within = lambda entry: _listed(entry) if entry.is_dir() else [entry]
+    paths = [path for entry in _listed(root) for path in within(entry)]
     for path in paths:
         if path.suffix.lower() not in ENDINGS or path.is_dir() or path.parent == root:
             raise UsageError(
@@ -185,11 +169,7 @@ def _by_class(root: Path) -> list[Path]:
 
 def _listed(path: Path) -> list[Path]:
     """Returns what a folder holds, by name, without hidden files. Nothing is a UsageError."""
-    entries = sorted(entry for entry in path.iterdir() if not _is_hidden(entry.name))
-    if not entries:
-        raise UsageError(f"expected pictures in {path}, got an empty folder")
+    is_hidden = lambda name: name.startswith(".") or name in OF_SYSTEMS
+    entries = sorted(entry for entry in path.iterdir() if not is_hidden(entry.name))
+    require(entries, f"pictures in {path}, got an empty folder")
     return entries
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or name in OF_SYSTEMS

@@ -6,9 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from flax_attn.data.contents import ALL
 from flax_attn.data.splits import at_random, by_class
 from flax_attn.types import UserInput
+
+SPLITS = ("train", "valid", "test")
+ALL = "all"  # the name of rows that are yet to be split
 
 
 class Columns(NamedTuple):
@@ -56,8 +58,7 @@ def complete(
         valid, test: shares of the rows that validate and test; nothing is drawn for 0.
         seed: decides which rows go where.
 
-    Raises:
-        UsageError: a class with fewer rows than there are splits.
+    Raises a UsageError for a class with fewer rows than there are splits.
     """
     if ALL in splits:
         name, shares = ALL, (valid, test)

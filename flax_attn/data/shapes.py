@@ -149,12 +149,10 @@ def sample(
     in which they were drawn.
     """
     check_names(task, height_rule)
-    if (
-        block_size is None
-    ):  # four standard deviations of the count above its mean, and a few for the small ones
-        block_size = math.ceil(
-            (num_examples + 4 * math.sqrt(num_examples) + 8) / ACCEPTANCE[task, height_rule]
-        )
+    if block_size is None:
+        # four standard deviations of the count above its mean, and a few for the small ones
+        most = num_examples + 4 * math.sqrt(num_examples) + 8
+        block_size = math.ceil(most / ACCEPTANCE[task, height_rule])
     rows = jnp.arange(num_examples)
 
     def fill(carry: tuple[Array, Array, ShapeBatch]) -> tuple[Array, Array, ShapeBatch]:
@@ -186,9 +184,8 @@ def draw(shapes: ShapeBatch, heights: Float[Array, "n 4"]) -> Float[Array, "n 10
     time = jnp.arange(LENGTH, dtype=heights.dtype)[None, :]
     signals = []
     for i in range(4):
-        center, height, width = (
-            array[:, i : i + 1] for array in (shapes.centers, heights, shapes.widths)
-        )
+        sizes = (shapes.centers, heights, shapes.widths)
+        center, height, width = (array[:, i : i + 1] for array in sizes)
         distance = jnp.abs(time - center)
         triangle = jax.nn.relu(height - jax.nn.relu(distance - 0.5) * 2 * height / width)
         box = jnp.where(2 * distance < width, height, 0.0)
@@ -219,9 +216,8 @@ def generate(
         Inputs and targets of shape `(n, 100, 1)` in signal units, and the shapes' centres, heights
         and widths.
 
-    Raises:
-        ValueError: an unknown `task` or `height_rule`, or a number of examples below 0 or above
-            `MAX_EXAMPLES`.
+    Raises a ValueError for an unknown `task` or `height_rule`, or a number of examples below 0 or
+    above `MAX_EXAMPLES`.
     """
     if not 0 <= num_examples <= MAX_EXAMPLES:
         raise ValueError(
@@ -230,9 +226,8 @@ def generate(
     sample_key, noise_key = jax.random.split(key)
     shapes = sample(sample_key, num_examples, task=task, height_rule=height_rule)
     # One random word a grid point serves both signals: 16 bits each, that is noise in steps of
-    # 5e-6, near the spacing
-    # of float32 at the height of a shape. The random numbers are most of the work, so this nearly
-    # halves it.
+    # 5e-6, near the spacing of float32 at the height of a shape. The random numbers are most of the
+    # work, so this nearly halves it.
     words = _words(noise_key, (num_examples, LENGTH))
     noise = lambda bits: (bits.astype(jnp.float32) + 0.5) * (NOISE / 2**16) - NOISE / 2
     inputs = draw(shapes, shapes.heights) + noise(words >> 16)
@@ -255,9 +250,8 @@ def splits(
     """
     num_valid = round(num_train * valid_fraction)
     sizes = {"train": num_train - num_valid, "valid": num_valid, "test": num_test}
-    return _generate_splits(
-        np.int64(operator.index(seed)), tuple(sizes.items()), task=task, height_rule=height_rule
-    )
+    names = {"task": task, "height_rule": height_rule}
+    return _generate_splits(np.int64(operator.index(seed)), tuple(sizes.items()), **names)
 
 
 @functools.partial(jax.jit, static_argnames=("sizes", "task", "height_rule"))
@@ -266,10 +260,8 @@ def _generate_splits(
 ) -> dict[str, Examples]:
     """The examples of each split, whose name and size `sizes` gives; each has a key of its own."""
     keys = jax.random.split(jax.random.key(seed), len(sizes))
-    return {
-        name: generate(key, num_examples, task=task, height_rule=height_rule)
-        for key, (name, num_examples) in zip(keys, sizes)
-    }
+    make = lambda key, number: generate(key, number, task=task, height_rule=height_rule)
+    return {name: make(key, number) for key, (name, number) in zip(keys, sizes)}
 
 
 def _words(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:

@@ -1,41 +1,27 @@
 """Splits of examples at random, and alike in every class."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
 
 from flax_attn.data.text import encode_labels
-from flax_attn.errors import UsageError, shortened
-from flax_attn.types import Tree
+from flax_attn.errors import shortened
+from flax_attn.schema import require
 
 
 def at_random(number: int, shares: Sequence[float], seed: int) -> list[Int[np.ndarray, " m"]]:
-    """The rows of parts with these shares of all rows, and last those that are left.
-
-    The rows of a part are in ascending order.
-    """
+    """Returns rows of parts with these shares of all, and last those left, in ascending order."""
     order = np.random.default_rng(seed).permutation(number)
     ends = np.cumsum([round(number * share) for share in shares])
     return [np.sort(part) for part in np.split(order, ends)]
 
 
-def taken(
-    columns: Sequence[Sequence | np.ndarray], parts: Mapping[str, Int[np.ndarray, " m"]]
-) -> dict[str, tuple[Tree, ...]]:
-    """Takes the rows of parts, by name, from arrays and lists that stand beside one another."""
-
-    def take(column: Sequence | np.ndarray, rows: np.ndarray) -> Tree:
-        return column[rows] if isinstance(column, np.ndarray) else [column[i] for i in rows]
-
-    return {name: tuple(take(one, rows) for one in columns) for name, rows in parts.items()}
-
-
 def by_class(
     labels: Sequence[str], fractions: tuple[float, float], seed: int, has_test: bool = False
 ) -> dict[str, Int[np.ndarray, " m"]]:
-    """The rows of the splits `train`, `valid` and `test`, alike in every class.
+    """Returns the rows of the splits `train`, `valid` and `test`, alike in every class.
 
     Args:
         labels: the class of each row.
@@ -43,19 +29,15 @@ def by_class(
         seed: decides which rows go where.
         has_test: whether there is a test already; then none is split off.
 
-    Raises:
-        UsageError: a class with fewer rows than there are splits.
+    Raises a UsageError for a class with fewer rows than there are splits.
     """
     valid, test = fractions[0], 0.0 if has_test else fractions[1]
     shares = {"train": 1 - valid - test}
     shares |= {"valid": valid} if valid else {}
     shares |= {} if has_test else {"test": test}
     for label, count in Counter(labels).items():
-        if count < len(shares):
-            raise UsageError(
-                f"expected at least {len(shares)} rows of every class, one for each split, got "
-                f"{count} of '{shortened(label)}'; add rows, or leave such a class out"
-            )
+        each = f"{len(shares)} rows of every class, one for each split"
+        require(count >= len(shares), f"at least {each}, got {count} of '{shortened(label)}'")
     numbers = encode_labels(labels, sorted(set(labels)))
     return dict(zip(shares, stratified(numbers, list(shares.values()), seed)))
 
@@ -63,11 +45,10 @@ def by_class(
 def stratified(
     labels: Int[np.ndarray, " n"], shares: Sequence[float], seed: int
 ) -> list[Int[np.ndarray, " m"]]:
-    """The rows of each part, in ascending order.
+    """Returns the rows of each part, in ascending order.
 
-    Parts have the given shares of all rows, and as nearly as can be of each class.
-
-    Sizes are rounded so that the parts add up to all rows, in total and for each class.
+    Parts have the given shares of all rows, and as nearly as can be of each class. Sizes are
+    rounded so that the parts add up to all rows, in total and for each class.
 
     Args:
         labels: the class of each row.

@@ -16,7 +16,7 @@ import tensorflow_datasets as tfds
 
 from flax_attn.data.builders import File, FilesBuilder, load
 from flax_attn.data.files import read_lines
-from flax_attn.errors import UsageError
+from flax_attn.schema import require
 from flax_attn.types import JsonObject
 
 CLASSES = {
@@ -39,7 +39,6 @@ class SST(FilesBuilder, skip_registration=True):
     }
     SPLITS = {"train": ("train.txt",), "valid": ("dev.txt",), "test": ("test.txt",)}
     FEATURES = {"tree": tfds.features.Text()}
-    HOMEPAGE = "https://nlp.stanford.edu/sentiment/treebank.html"
 
     def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> JsonObject:
         if self.paths is not None:
@@ -56,13 +55,7 @@ class SST(FilesBuilder, skip_registration=True):
         for number, line in enumerate(lines, 1):
             if not line:
                 continue
-            try:
-                phrases(line)
-            except ValueError as error:
-                raise UsageError(
-                    f"expected a tree of labels 0 to 4 and words in {path}, line {number} "
-                    f"({error}); get the file again"
-                ) from error
+            require(phrases(line), f"a tree of labels 0 to 4 and words in {path}, line {number}")
             yield number, {"tree": line}
 
 
@@ -85,7 +78,7 @@ def load_sst(manual_dir: Path | None) -> tuple[dict[str, list[list[Phrase]]], di
 
 
 def phrases(tree: str) -> list[Phrase]:
-    """Parses all phrases of a tree, the whole of it first. Raises a ValueError where it is none."""
+    """Parses all phrases of a tree, the whole of it first. There are none in a damaged one."""
     parsed: dict[int, Phrase] = {}
     opened: list[tuple[int, int, int]] = []  # place among the phrases, label, first word
     words: list[str] = []
@@ -94,13 +87,13 @@ def phrases(tree: str) -> list[Phrase]:
             opened.append((number, int(label), len(words)))
         elif word:
             words.append(BRACKETS.get(word) or word)
-        elif opened:
+        elif not opened:
+            return []
+        else:
             place, own, first = opened.pop()
             parsed[place] = Phrase(tuple(words[first:]), own)
-        else:
-            raise ValueError("a bracket closes that was not opened with a label")
-    if opened or not parsed:
-        raise ValueError("a bracket is not closed" if opened else "no bracket with a label")
+    if opened:
+        return []
     return [parsed[place] for place in sorted(parsed)]
 
 

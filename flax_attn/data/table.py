@@ -10,6 +10,7 @@ from typing import NamedTuple
 from flax_attn.data.files import COMMA, SEMICOLON, TAB, decode, parse_rows
 from flax_attn.errors import UsageError, counted, shortened
 from flax_attn.files import read_bytes
+from flax_attn.schema import require
 
 SEPARATORS = {TAB: "tab", SEMICOLON: "semicolon", COMMA: "comma"}  # the first of equals
 LOOKED_AT = 100  # rows, from which the separator is found
@@ -41,28 +42,16 @@ class Table(NamedTuple):
 
 
 def read(path: Path, text_column: str, label_column: str) -> tuple[list[str], list[str]]:
-    """Reads texts and labels of a table. Errors are those of `read_pairs`.
+    """Reads texts and labels of a table.
 
-    Raises:
-        UsageError: also a header that would pass for a row, and a class in two spellings.
+    Raises a UsageError as `read_pairs`, and for a class in two spellings.
     """
     table = read_pairs(path, text_column, label_column, "label")
-    labels = [label.strip() for label in table.column(1)]
-    first, others = labels[0], labels[1:]
-    if not table.header and first not in others and len(set(others)) < len(others):
-        raise UsageError(
-            f"expected rows alone in {path}, but the label '{shortened(first)}' of line 1 comes in "
-            f"no other, as in a header; name the columns (data.text_column, data.label_column), or "
-            f"take that line out"
-        )
-    spelt: dict[str, str] = {}
+    labels, spelt = [label.strip() for label in table.column(1)], {}
     for label in labels:
         other = spelt.setdefault(label.casefold(), label)
-        if other != label:
-            raise UsageError(
-                f"expected labels that differ by more than capitals in {path}, got "
-                f"'{shortened(other)}' and '{shortened(label)}'; write each class in one way"
-            )
+        both = f"'{shortened(other)}' and '{shortened(label)}'"
+        require(other == label, f"each class of {path} in one spelling, got {both}")
     return table.column(), labels
 
 
@@ -71,17 +60,13 @@ def read_pairs(path: Path, text_column: str, other_column: str, other: str) -> T
 
     `other` names what stands in the second, and the key `data.{other}_column` selects it.
 
-    Raises:
-        UsageError: as `read_table`, or an entry of the second that is empty.
+    Raises a UsageError as `read_table`, and for an entry of the second that is empty.
     """
     advice = f"name others by data.text_column and data.{other}_column, or without a header give "
     advice += "their numbers from 1"
     table = read_table(path, [text_column, other_column], f"texts and {other}s", advice)
-    for line, row, entry in zip(table.lines, table.rows, table.column(1)):
-        if not entry.strip():
-            raise UsageError(
-                f"expected a {other} in {path}, line {line}, got {str(row)[:60]}; mend it"
-            )
+    for line, entry in zip(table.lines, table.column(1)):
+        require(entry.strip(), f"a {other} in {path}, line {line}, got none")
     return table
 
 
@@ -96,9 +81,7 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
         content: what stands in the table, as errors name it.
         advice: what to do about a column that is not there.
 
-    Raises:
-        OSError: no such file.
-        UsageError: no such column, a row of another number of cells, or no rows.
+    Raises a UsageError for no such column, a row of another number of cells, or no rows.
     """
     text = decode(path, read_bytes(path))
     separator = separator_of(path, text, wanted)
@@ -107,15 +90,14 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
     columns = tuple(_index(path, header, name, advice) for name in wanted) if header else ()
     has_header = any(name in header for name in wanted)
     below = numbered[has_header:]
-    if not below:
-        raise UsageError(f"expected rows of {content} in {path}, got none below its header")
+    require(below, f"rows of {content} in {path}, got none below its header")
     for line, row in below:
         if len(row) != len(header):
-            name = SEPARATORS[separator]
-            hint = f' (a text with a {name} stands in quotes, "so{separator} as here")'
+            name, count = SEPARATORS[separator], counted(len(header), "column")
+            hint = f'; a text with a {name} stands in quotes, "so{separator} as here"'
             raise UsageError(
-                f"expected {counted(len(header), 'column')} in {path}, line {line}, as in the first"
-                f", got {len(row)}: {str(row)[:60]}; mend it{'' if separator == TAB else hint}"
+                f"expected {count} in {path}, line {line}, as in the first, got {len(row)}: "
+                f"{str(row)[:60]}{'' if separator == TAB else hint}"
             )
     lines, rows = map(list, zip(*below))
     return Table(path, separator, header if has_header else [], rows, lines, columns)
@@ -149,13 +131,10 @@ def write(table: Table, path: Path, added: dict[str, list[str]]) -> None:
 
     It has the separator that it had, or that of its new ending where this is another.
 
-    Raises:
-        UsageError: a column of that name is there.
+    Raises a UsageError for a column of that name that is there.
     """
-    if twice := set(added) & set(table.header):
-        raise UsageError(
-            f"expected no column '{min(twice)}' in {table.path}, to which it is added; rename it"
-        )
+    for name in added:
+        require(name not in table.header, f"no column '{name}' in {table.path}, as it is added")
     rows = [[*row, *cells] for row, *cells in zip(table.rows, *added.values())]
     if table.header:
         rows.insert(0, [*table.header, *added])
@@ -187,10 +166,7 @@ def _index(path: Path, header: list[str], name: str, advice: str) -> int:
         raise UsageError(
             f"no column '{shortened(name)}' in {path}, which has {shortened(names, 150)}; {advice}"
         )
-    if header.count(name) > 1:
-        raise UsageError(
-            f"expected one column '{name}' in {path}, got {header.count(name)}; rename the others"
-        )
+    require(header.count(name) < 2, f"one column '{name}' in {path}, got several")
     return header.index(name) if name in header else int(name) - 1
 
 

@@ -172,10 +172,9 @@ def encode_labels(labels: Sequence[str], classes: Sequence[str]) -> Int32[np.nda
     Raises a UsageError for one that is none of them.
     """
     index = {label: i for i, label in enumerate(classes)}
-    for label in labels:
-        if label not in index:
-            known = f"{', '.join(classes[:10])}{', ...' if len(classes) > 10 else ''}"
-            raise UsageError(
-                f"expected a label that the training split has, {known}, got '{label}'"
-            )
+    if strange := [label for label in labels if label not in index]:
+        known = ", ".join([*classes[:10], *(["..."] if len(classes) > 10 else [])])
+        raise UsageError(
+            f"expected a label that the training split has, {known}, got '{strange[0]}'"
+        )
     return np.array([index[label] for label in labels], np.int32)

@@ -27,7 +27,6 @@ class Tinyshakespeare(FilesBuilder, skip_registration=True):
     }
     SPLITS = {"text": ("input.txt",)}
     FEATURES = {"text": tfds.features.Text()}
-    HOMEPAGE = "https://github.com/karpathy/char-rnn"
 
     def _generate_examples(self, path: Path) -> Iterator[tuple[int, JsonObject]]:
         yield 0, {"text": read_text(path)}

@@ -10,7 +10,7 @@ from msgspec import Meta
 from flax_attn.data import archive, contents, pictures
 from flax_attn.data.contents import as_pixels
 from flax_attn.data.raw import Columns, Raw, complete
-from flax_attn.data.sets.kinds import ImageData, Training, check_fractions, check_validation
+from flax_attn.data.sets.kinds import ImageData
 from flax_attn.data.splits import stratified
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import FilePath, Fraction, NonNegativeInt, require
@@ -36,9 +36,6 @@ class MNIST(ImageData):
     @property
     def image_shape(self) -> tuple[int, int]:
         return 28, 28
-
-    def check_training(self, training: Training) -> None:
-        check_validation(self.valid_fraction, training)
 
     def load(self, manual_dir: Path | None) -> Raw:
         from flax_attn.data import mnist  # its reader takes as long to import as jax
@@ -88,14 +85,8 @@ class ImageFiles(ImageData):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fractions(self.valid_fraction, self.test_fraction)
-        require(
-            (self.height == 0) == (self.width == 0),
-            "data.height and data.width both above 0, or both 0",
-        )
-
-    def check_training(self, training: Training) -> None:
-        check_validation(self.valid_fraction, training)
+        are_alike = (self.height == 0) == (self.width == 0)
+        require(are_alike, "data.height and data.width both above 0, or both 0")
 
     @property
     def image_shape(self) -> tuple[int, int] | None:
@@ -114,8 +105,8 @@ class ImageFiles(ImageData):
             given, digest = pictures.read_folder(path, self.image_shape)
         splits = {}
         for name, pair in given.items():
-            images, targets, _ = contents.checked(contents.place(name, self.file), self, *pair)
-            splits[name] = Columns(self.prepare(images), targets)
-        contents.check_one_shape({name: split.inputs for name, split in splits.items()})
+            rows = contents.checked(contents.place(name, self.file), self, *pair)
+            splits[name] = rows._replace(inputs=self.prepare(rows.inputs))
+        contents.check_one_shape(splits)
         shares = self.valid_fraction, self.test_fraction
         return Raw(complete(splits, self.target, *shares, self.seed), {self.file: digest})

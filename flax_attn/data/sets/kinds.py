@@ -1,6 +1,4 @@
-"""The kinds of data sets.
-
-A data set is a frozen dataclass: its fields are the keys under `data` of a config.
+"""The kinds of data sets: frozen dataclasses, whose fields are the keys under `data` of a config.
 
 Each kind says what `load` returns. A data set of one's own is a subclass of a kind.
 """
@@ -22,10 +20,7 @@ VocabularySize = Annotated[int, Meta(ge=3, le=LARGEST)]  # two are for padding a
 
 
 class Training(NamedTuple):
-    """What a data set must fit.
-
-    These are the splits that are measured, the batch, and whether the best epoch is kept.
-    """
+    """The splits that are measured, the batch, and whether the best epoch is kept."""
 
     evaluate: tuple[str, ...]
     batch_size: int
@@ -50,23 +45,28 @@ class DataSet(abc.ABC):
 
     seed: Seed = 42
 
-    def __post_init__(self) -> None:  # noqa: B027 - most data sets have no such rule
+    def __post_init__(self) -> None:
         """Raises a UsageError if fields do not go together."""
+        shares = [getattr(self, name, 0.0) for name in ("valid_fraction", "test_fraction")]
+        require(sum(shares) < 1, "data.valid_fraction and data.test_fraction together below 1")
 
-    def check_training(self, training: Training) -> None:  # noqa: B027
+    def check_training(self, training: Training) -> None:
         """Raises a UsageError if the data cannot be trained on in this way."""
+        require(
+            getattr(self, "valid_fraction", 1.0) or "valid" not in training.evaluate,
+            "data.valid_fraction above 0 with 'valid' in config key 'evaluate'",
+        )
 
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> Raw:
         """Returns the splits `train` and `test`, and `valid` where one is held out.
 
-        Raises:
-            UsageError: data that are missing, damaged, or do not make a data set.
+        Raises a UsageError for data that are missing, damaged, or do not make a data set.
         """
 
     @property
     def task_name(self) -> str:
-        """The name of the task, such as `signal-classes`."""
+        """Returns the name of the task, such as `signal-classes`."""
         return f"{self.input}-{self.target}"
 
     @property
@@ -99,7 +99,7 @@ class SignalData(DataSet):
 
     @property
     def shape(self) -> tuple[int, int] | None:
-        """The length and the number of channels of the inputs; None where only the data say."""
+        """Returns the length and the channels of the inputs; None where only the data say."""
         return None
 
 
@@ -208,16 +208,3 @@ class PairData(Tokens):
     def prepare(self, source: str) -> str:
         """Writes a source of the user's as the data set writes its own."""
         return source
-
-
-def check_fractions(valid: float, test: float) -> None:
-    """Raises a UsageError for shares of validation and test that leave nothing to train on."""
-    require(valid + test < 1, "data.valid_fraction and data.test_fraction together below 1")
-
-
-def check_validation(valid_fraction: float, training: Training) -> None:
-    """Raises a UsageError if `valid` is measured and none is held out."""
-    require(
-        valid_fraction or "valid" not in training.evaluate,
-        "data.valid_fraction above 0 with 'valid' in config key 'evaluate'",
-    )

@@ -10,15 +10,8 @@ from msgspec import Meta
 from flax_attn.data import toy
 from flax_attn.data.files import read_text
 from flax_attn.data.raw import Columns, Raw
-from flax_attn.data.sets.kinds import (
-    DataSet,
-    Training,
-    VocabularySize,
-    check_fractions,
-    check_validation,
-)
+from flax_attn.data.sets.kinds import DataSet, VocabularySize
 from flax_attn.data.splits import at_random
-from flax_attn.errors import UsageError
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import LARGEST, Count, FilePath, Fraction, require
 
@@ -52,7 +45,6 @@ class LanguageData(DataSet):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fractions(self.valid_fraction, self.test_fraction)
         require(
             self.tokenizer == "character" or self.vocabulary_size >= NUM_BYTES,
             f"data.vocabulary_size of {NUM_BYTES} or above for data.tokenizer=bytes",
@@ -64,15 +56,8 @@ class LanguageData(DataSet):
         start = 1 if self.by_line else 0  # a line follows the end of another
         return (self.max_length - start) // 2
 
-    def check_training(self, training: Training) -> None:
-        check_validation(self.valid_fraction, training)
-
     def split(self, text: str) -> dict[str, Columns]:
-        """The splits of a text, none of them empty.
-
-        Raises:
-            UsageError: a text that is too short.
-        """
+        """Returns the splits of a text. Raises a UsageError for a text that is too short."""
         fractions = {"test": self.test_fraction, "valid": self.valid_fraction}
         wanted = ["train", *(name for name, share in fractions.items() if share)]
         if self.by_line:
@@ -86,11 +71,8 @@ class LanguageData(DataSet):
                 for share in (self.test_fraction + self.valid_fraction, self.test_fraction)
             )
             splits = {"train": text[:first], "valid": text[first:last], "test": text[last:]}
-        if not all(splits[name] for name in wanted):
-            raise UsageError(
-                f"expected enough text for training, validation and test, got {len(text)} "
-                f"characters"
-            )
+        is_enough = all(splits[name] for name in wanted)
+        require(is_enough, f"enough text for {', '.join(wanted)}, got {len(text)} characters")
         # a text is both: each token is the target of those before it
         return {name: Columns(splits[name], splits[name]) for name in wanted}
 
@@ -118,16 +100,8 @@ class TextFile(LanguageData):
 
     def load(self, manual_dir: Path | None) -> Raw:
         path = expanded(self.file)
-        try:
-            text = read_text(path)
-        except OSError as error:
-            raise UsageError(
-                f"cannot read {self.file} ({error.strerror}); give a text file by --data.file"
-            ) from error
-        if not text.strip():
-            raise UsageError(f"expected a text in {self.file}, got an empty file")
-        if "\0" in text:
-            raise UsageError(f"expected a text in {self.file}, got a binary file")
+        text = read_text(path)
+        require(text.strip(), f"a text in {self.file}, got an empty file")
         return Raw(self.split(text), {self.file: sha256(path)})
 
 
@@ -169,13 +143,9 @@ class Repeats(MadeLines):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.min_letters <= self.max_letters, "data.min_letters of at most data.max_letters"
-        )
-        require(
-            self.max_length > 2 * self.max_letters,
-            "data.max_length above twice data.max_letters",
-        )
+        least, most = self.min_letters, self.max_letters
+        require(least <= most, "data.min_letters of at most data.max_letters")
+        require(self.max_length > 2 * most, "data.max_length above twice data.max_letters")
 
     @property
     def most_repeated(self) -> int:

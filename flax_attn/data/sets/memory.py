@@ -14,16 +14,8 @@ from typing import Literal
 import numpy as np
 
 from flax_attn.data import contents
-from flax_attn.data.contents import SPLITS
-from flax_attn.data.raw import Columns, Raw, complete
-from flax_attn.data.sets.kinds import (
-    DataSet,
-    ImageData,
-    PairData,
-    SignalData,
-    TextData,
-    Training,
-)
+from flax_attn.data.raw import SPLITS, Columns, Raw, complete
+from flax_attn.data.sets.kinds import DataSet, ImageData, PairData, SignalData, TextData, Training
 from flax_attn.errors import UsageError
 from flax_attn.schema import Fraction, Split, require
 from flax_attn.types import JsonObject, UserInput
@@ -91,11 +83,7 @@ class PairLists(InMemory, PairData):
     """Texts from Python, and the texts that they become."""
 
 
-BY_INPUT: dict[str, type[InMemory]] = {
-    "signal": SignalArrays,
-    "image": ImageArrays,
-    "text": TextLists,
-}
+BY_INPUT = {"signal": SignalArrays, "image": ImageArrays, "text": TextLists}
 
 
 def from_python(
@@ -108,12 +96,11 @@ def from_python(
         target: of that data set.
         data: `(inputs, targets)` by split.
 
-    Raises:
-        UsageError: other splits than `train`, `test` and `valid`, or contents that do not fit.
+    Raises a UsageError for other splits than `train`, `test` and `valid`, or contents that do not
+    fit.
     """
     held_by = PairLists if target == "text" else BY_INPUT.get(kind.input)
-    if held_by is None:
-        raise UsageError(f"expected a config on {', '.join(BY_INPUT)}s for data from Python")
+    require(held_by, f"a config on {', '.join(BY_INPUT)}s for data from Python")
     names = list(data) if isinstance(data, Mapping) else [type(data).__name__]
     if not {"train", "test"} <= set(names) <= set(SPLITS):
         raise UsageError(
@@ -127,11 +114,11 @@ def from_python(
     for name in SPLITS:
         if name in data:
             rows = data[name]
-            if not isinstance(rows, tuple | list) or len(rows) != 2:
-                raise UsageError(f"expected (inputs, targets) as {contents.place(name)}")
+            is_pair = isinstance(rows, tuple | list) and len(rows) == 2
+            require(is_pair, f"(inputs, targets) as {contents.place(name)}")
             content[name] = contents.checked(contents.place(name), holder, *rows)
     if kind.input != "text":
-        contents.check_one_shape({name: split.inputs for name, split in content.items()})
+        contents.check_one_shape(content)
     return held_by, fields | {"splits": tuple(content), "sha256": digest(content)}, content
 
 

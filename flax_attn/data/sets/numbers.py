@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from flax_attn.data import shapes
-from flax_attn.data.contents import ALL
-from flax_attn.data.raw import Columns, Raw, complete
-from flax_attn.data.sets.kinds import DataSet, SignalData, TextData, Training, check_validation
+from flax_attn.data.raw import ALL, Columns, Raw, complete
+from flax_attn.data.sets.kinds import DataSet, SignalData, TextData
 from flax_attn.schema import Count, Fraction
 
 COUNTS = "one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
@@ -50,9 +49,6 @@ class Drawn(DataSet):
     valid_fraction: Fraction = 0.1
     num_test: Count = 1_000
 
-    def check_training(self, training: Training) -> None:
-        check_validation(self.valid_fraction, training)
-
 
 @dataclass(frozen=True, kw_only=True)
 class LargestCount(Drawn, TextData):
@@ -75,12 +71,8 @@ class BoxSums(Drawn, SignalData):
         return shapes.LENGTH, 1
 
     def load(self, manual_dir: Path | None) -> Raw:
-        drawn = shapes.splits(
-            self.seed,
-            num_train=self.num_train,
-            num_test=self.num_test,
-            valid_fraction=self.valid_fraction,
-        )
+        sizes = {"num_train": self.num_train, "num_test": self.num_test}
+        drawn = shapes.splits(self.seed, **sizes, valid_fraction=self.valid_fraction)
         sums = lambda rows: np.asarray(rows.shapes.heights[:, 2:].sum(axis=1))
         pairs = {name: Columns(np.asarray(rows.inputs), sums(rows)) for name, rows in drawn.items()}
         return Raw(pairs)

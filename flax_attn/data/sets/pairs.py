@@ -11,8 +11,7 @@ from msgspec import Meta
 from flax_attn.data import dates, pairs, toy
 from flax_attn.data.pairs import Pair
 from flax_attn.data.raw import Columns, Raw
-from flax_attn.data.sets.kinds import PairData, check_fractions
-from flax_attn.errors import UsageError
+from flax_attn.data.sets.kinds import PairData
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import Count, FilePath, NonNegativeInt, PositiveInt, SmallCount, require
 
@@ -32,20 +31,16 @@ class MadePairs(PairData):
     num_test: Count = 1_000
 
     def _split(self, draw: Callable[[int, int], list[Pair]], most: int) -> Raw:
-        """Splits without a source in common, from `draw(seed, number)`.
+        """Splits pairs of `draw(seed, number)`, of which there are `most`, or fewer.
 
-        `most` is the number of different pairs that there are, or a larger one.
+        No two splits have a source in common.
         """
         counts = {"train": self.num_train, "valid": self.num_valid, "test": self.num_test}
         distinct: list[Pair] = []
         if (wanted := sum(counts.values())) <= most:
             distinct = list(dict.fromkeys(draw(self.seed, 2 * wanted)))
             most = len(distinct)
-        if wanted > most:
-            raise UsageError(
-                f"expected fewer examples than the task has, got {counts} of {most:,} that were "
-                f"found; lower data.num_train"
-            )
+        require(wanted <= most, f"at most the {most:,} examples that there are, got {counts}")
         ends = np.cumsum([0, *counts.values()])
         split = zip(counts, ends, ends[1:])
         return Raw({name: columns_of(distinct[first:last]) for name, first, last in split})
@@ -60,9 +55,8 @@ class Reverse(MadePairs):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.min_letters <= self.max_letters, "data.min_letters of at most data.max_letters"
-        )
+        are_ordered = self.min_letters <= self.max_letters
+        require(are_ordered, "data.min_letters of at most data.max_letters")
 
     def prepare(self, source: str) -> str:
         """Puts spaces between letters, so `abc` is the same as `a b c`."""
@@ -104,17 +98,13 @@ class Multi30k(PairData):
         require(self.source != self.target, "two languages as data.source and data.target")
 
     def load(self, manual_dir: Path | None) -> Raw:
-        """The pairs of each split. Raises a UsageError where all of a split have more words."""
         from flax_attn.data import multi30k  # its reader takes as long to import as jax
 
         splits, files = multi30k.load_multi30k(self.source, self.target, manual_dir)
         if self.max_words:
             has_few = lambda pair: max(len(text.split()) for text in pair) <= self.max_words
             splits = {name: list(filter(has_few, pairs)) for name, pairs in splits.items()}
-            if not all(splits.values()):
-                raise UsageError(
-                    f"expected captions of at most data.max_words={self.max_words} words, got none"
-                )
+            require(all(splits.values()), f"captions of at most {self.max_words} words, got none")
         splits |= {"train": splits["train"][: self.num_train or None]}
         return Raw({name: columns_of(pairs) for name, pairs in splits.items()}, files)
 
@@ -137,14 +127,11 @@ class PairsTSV(PairData):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fractions(self.valid_fraction, self.test_fraction)
-        require(
-            self.source_column != self.target_column,
-            "two columns as data.source_column and data.target_column",
-        )
+        columns = {self.source_column, self.target_column}
+        require(len(columns) == 2, "two columns as data.source_column and data.target_column")
 
     def load(self, manual_dir: Path | None) -> Raw:
-        """Each pair once, split in three at random, with all pairs of a source in one part."""
+        """Splits the pairs in three at random, each once, and all of a source in one part."""
         path = expanded(self.file)
         by_source: dict[str, dict[Pair, None]] = {}
         for pair in pairs.read(path, self.source_column, self.target_column):
@@ -154,11 +141,8 @@ class PairsTSV(PairData):
             max(1, round(share * len(groups)))
             for share in (self.valid_fraction, self.test_fraction)
         )
-        if num_valid + num_test >= len(groups):
-            raise UsageError(
-                f"expected enough sources in {self.file} for training, validation and test, got "
-                f"{len(groups)} that differ"
-            )
+        is_enough = num_valid + num_test < len(groups)
+        require(is_enough, f"more sources that differ in {self.file}, got {len(groups)}")
         order = np.random.default_rng(self.seed).permutation(len(groups))
         parts = np.split(order, [num_valid, num_valid + num_test])
         splits = {

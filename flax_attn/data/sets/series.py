@@ -38,10 +38,8 @@ class InputSeries(SignalData):
         require(self.relevant < self.num_series, "data.relevant below data.num_series")
 
     def check_training(self, training: Training) -> None:
-        require(
-            training.batch_size <= self.num_train,
-            f"batch_size at most the {self.num_train} training examples",
-        )
+        most = self.num_train
+        require(training.batch_size <= most, f"batch_size at most the {most} training examples")
 
     @property
     def shape(self) -> tuple[int, int]:

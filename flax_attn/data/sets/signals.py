@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from flax_attn.data import archive, contents, shapes
 from flax_attn.data.raw import Columns, Raw, complete
-from flax_attn.data.sets.kinds import SignalData, Training, check_fractions, check_validation
+from flax_attn.data.sets.kinds import SignalData, Training
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import Count, FilePath, Fraction, NonNegativeInt, require
 
@@ -48,10 +48,8 @@ class Shapes(SignalData):
             not (self.fresh and "train" in training.evaluate),
             "no 'train' in config key 'evaluate' with data.fresh=True, which sees examples once",
         )
-        require(
-            training.batch_size <= self.num_used,
-            f"batch_size at most the {self.num_used} training examples",
-        )
+        most = self.num_used
+        require(training.batch_size <= most, f"batch_size at most the {most} training examples")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -111,19 +109,12 @@ class SignalsNPZ(SignalData):
     valid_fraction: Fraction = 0.1
     test_fraction: Fraction = 0.1
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fractions(self.valid_fraction, self.test_fraction)
-
-    def check_training(self, training: Training) -> None:
-        check_validation(self.valid_fraction, training)
-
     def load(self, manual_dir: Path | None) -> Raw:
         path = expanded(self.file)
         splits = {
             name: contents.checked(contents.place(name, self.file), self, *pair)
             for name, pair in archive.read(path, "inputs", "targets").items()
         }
-        contents.check_one_shape({name: split.inputs for name, split in splits.items()})
+        contents.check_one_shape(splits)
         shares = self.valid_fraction, self.test_fraction
         return Raw(complete(splits, self.target, *shares, self.seed), {self.file: sha256(path)})

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from flax_attn.data import table
-from flax_attn.data.contents import ALL
-from flax_attn.data.raw import Columns, Raw, complete
-from flax_attn.data.sets.kinds import TextData, Training, check_fractions, check_validation
+from flax_attn.data.raw import ALL, Columns, Raw, complete
+from flax_attn.data.sets.kinds import TextData
 from flax_attn.errors import UsageError
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import FilePath, Fraction, require
@@ -37,13 +36,6 @@ class AGNews(TextData):
     valid_fraction: Fraction = 0.1
     test_fraction: Fraction = 0.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fractions(self.valid_fraction, self.test_fraction)
-
-    def check_training(self, training: Training) -> None:
-        check_validation(self.valid_fraction, training)
-
     def load(self, manual_dir: Path | None) -> Raw:
         from flax_attn.data import ag_news  # its reader takes as long to import as jax
 
@@ -58,9 +50,8 @@ class AGNews(TextData):
     def _texts(self, name: str, rows: "list[News]", classes: Sequence[str]) -> Columns:
         if self.fields == "title" and not any(news.description for news in rows):
             raise UsageError(
-                f"expected titles and descriptions in columns of their own in ag_news/{name}.csv, "
-                f"got them joined; get the "
-                "file with three columns, or set --config.data.fields='title and description'"
+                f"expected titles and descriptions in columns of their own in ag_news/{name}.csv; "
+                "get the file with three columns, or set data.fields='title and description'"
             )
         texts = [news.title for news in rows]
         if self.fields == "title and description":
@@ -123,13 +114,9 @@ class TextTable(TextData):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fractions(self.valid_fraction, self.test_fraction)
         require(
             self.test_file or self.test_fraction, "data.test_fraction above 0, or a data.test_file"
         )
-
-    def check_training(self, training: Training) -> None:
-        check_validation(self.valid_fraction, training)
 
     @abc.abstractmethod
     def rows_in(self, path: str) -> Columns:
@@ -141,8 +128,8 @@ class TextTable(TextData):
             given = {"train": given[ALL], "test": self.rows_in(self.test_file)}
         shares = self.valid_fraction, self.test_fraction
         splits = complete(given, self.target, *shares, self.seed)
-        if not {"train", "test"} <= splits.keys():
-            raise UsageError(f"expected enough rows in {self.file} for training and test")
+        is_enough = {"train", "test"} <= splits.keys()
+        require(is_enough, f"enough rows in {self.file} for training and test")
         files = {path: sha256(expanded(path)) for path in (self.file, self.test_file) if path}
         return Raw(splits, files)
 
