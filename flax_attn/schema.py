@@ -23,7 +23,6 @@ from flax_attn.types import Hint, Json, JsonObject, UserInput
 
 LARGEST = 2**31 - 1  # arrays of JAX hold integers of 32 bits
 LARGEST_FLOAT = 3.4e38  # of float32
-SMALLEST_FLOAT = 2.0**-126  # of float32; a smaller number becomes 0
 
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]  # what is gone through one by one

@@ -11,7 +11,7 @@ from flax_attn import config_files, schema
 from flax_attn.data.sets import DATA, PairData, from_python
 from flax_attn.data.sets.memory import Content
 from flax_attn.experiment.config import Config, classes_of
-from flax_attn.experiment.loading import Run, check_function, load_run
+from flax_attn.experiment.loading import Run, load_run
 from flax_attn.experiment.running import OnEpoch, Say, run, silent
 from flax_attn.files import expanded
 from flax_attn.stopping import Stopped, listening
@@ -58,8 +58,6 @@ def train(
         KeyboardInterrupt: Ctrl-C. What was trained is saved. SIGTERM and SIGHUP save, too, and end
             the process with the exit codes 143 and 129.
     """
-    check_function("on_epoch", on_epoch)
-    check_function("say", say)
     sequence = schema.convert("sequence", sequence, schema.PositiveInt)
     values: ConfigValues = config
     if isinstance(config, str | Path):
@@ -69,11 +67,8 @@ def train(
     if data is not None:
         flat, content = take_data(flat, data)
     checked = Config.of(schema.nested(flat), content=content)
-    directory = (
-        config_files.default_workdir(checked.values)
-        if workdir is None
-        else expanded(workdir, "workdir")
-    )
+    workdir = config_files.default_workdir(checked.values) if workdir is None else workdir
+    directory = expanded(workdir, "workdir")
     folder = None if manual_dir is None else expanded(manual_dir, "manual_dir")
     try:
         with listening() as stop:

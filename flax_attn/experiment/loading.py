@@ -1,7 +1,6 @@
 """Loads a run or a published model for predictions."""
 # pyright: strict, reportUnknownMemberType=false
 
-import inspect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ import flax.linen as nn
 import numpy as np
 
 from flax_attn import published
-from flax_attn.errors import UsageError, one_line, shortened
+from flax_attn.errors import UsageError, one_line
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import NOT_MADE, States, build_model, shapes_of_states
 from flax_attn.experiment.running import kept_params, params_by_seed, silent
@@ -25,7 +24,7 @@ from flax_attn.runs.untrusted import MEND, read_json
 from flax_attn.tasks.artifacts import Kept, Prediction
 from flax_attn.tasks.language import Generated, OnTexts
 from flax_attn.tasks.task import Task
-from flax_attn.types import ArraysOrTexts, JsonObject, Options, UserInput
+from flax_attn.types import ArraysOrTexts, JsonObject
 
 
 @dataclass(frozen=True)
@@ -86,16 +85,16 @@ class Model:
         Raises:
             UsageError: no language model, or a prompt that it cannot read.
         """
-        sampling: Options = {
-            "length": length,
-            "temperature": temperature,
-            "top_k": top_k,
-            "seed": seed,
-        }
-        if on_texts is not None:
-            check_function("on_texts", on_texts)
-        params = list(self.params.values())
-        return self.task.generate(self.model, params, prompts, **sampling, on_texts=on_texts)
+        return self.task.generate(
+            self.model,
+            list(self.params.values()),
+            prompts,
+            length=length,
+            temperature=temperature,
+            top_k=top_k,
+            seed=seed,
+            on_texts=on_texts,
+        )
 
 
 @dataclass(frozen=True)
@@ -137,8 +136,6 @@ def load(
             published model with an option or an array that is not covered.
     """
     path = shipped.place(expanded(path, "the path of a run"))
-    check_function("warn", warn)
-    check_modules(allow)
     if published.is_published(path):
         from flax_attn.published import tasks  # and its models, for such a folder alone
 
@@ -149,7 +146,7 @@ def load(
 
 def load_run(path: Path, warn: Callable[[str], None] = silent, allow: Collection[str] = ()) -> Run:
     """Opens the run in a directory. Errors are those of `load`."""
-    config, derived = parted(read_config(path), allow)
+    config, derived = read_values(path, allow)
     summary = cast(Summary, {})
     if (path / "summary.json").exists():
         summary = read_json(path, "summary.json", Summary)
@@ -160,8 +157,7 @@ def of_record(
     record: Record, warn: Callable[[str], None] = silent, *, allow: Collection[str] = ()
 ) -> Run:
     """Opens the run of a record. Arguments and errors are those of `load`."""
-    config, derived = parted(record.config, allow)
-    return restore(record.path, config, derived, record.summary, warn)
+    return restore(record.path, *parted(record.config, allow), record.summary, warn)
 
 
 def restore(
@@ -174,14 +170,13 @@ def restore(
     """Restores the task, the model and the newest checkpoint of a run.
 
     Raises:
-        UsageError: a run without a checkpoint, one whose files are damaged, or one whose seeds all
-            diverged.
+        UsageError: a run without a checkpoint, or one whose files are damaged.
     """
     try:
         task = restore_task(path, config, derived)
         model = build_model(config, task.kept.sizes)
         templates = {"states": shapes_of_states(config, model, task.sample())}
-    except UsageError:
+    except UsageError:  # also a ValueError
         raise
     except NOT_MADE as error:
         raise UsageError(
@@ -208,41 +203,11 @@ def read_values(path: Path, allow: Collection[str] = ()) -> tuple[Config, JsonOb
 
 
 def parted(stored: JsonObject, allow: Collection[str]) -> tuple[Config, JsonObject]:
-    """Parts the content of `config.json` into the config and the facts about the data.
-
-    Raises:
-        UsageError: modules to allow that are no list of names, or a config that is none.
-    """
-    check_modules(allow)
+    """Parts the content of `config.json` into the config and the facts about the data."""
     stored = dict(stored)
     derived = stored.pop("derived", {})
-    return Config.of(stored, complete=True, allowed=allow), derived
-
-
-def check_modules(allow: UserInput) -> None:
-    """Raises a UsageError for modules to allow that are no collection of names.
-
-    A text is one, too: that of its letters. None would allow every module.
-    """
-    is_list = isinstance(allow, Collection) and not isinstance(allow, str)
-    names: Collection[object] = cast(Collection[object], allow) if is_list else [None]
-    if not all(isinstance(name, str) for name in names):
-        raise UsageError(
-            f"expected a list of names of modules as allow, such as allow=['my_models'], got "
-            f"{shortened(repr(cast(object, allow)))}"
-        )
-
-
-def check_function(name: str, function: UserInput) -> None:
-    """Raises a UsageError for an argument that is no function, or one of other arguments."""
-    if not callable(function):
-        raise UsageError(f"expected a function as {name}, got {shortened(repr(function))}")
-    try:
-        inspect.signature(function).bind(None)
-    except TypeError as error:
-        raise UsageError(f"expected a function of one argument as {name} ({error})") from error
-    except ValueError:  # a function in C may have no signature
-        return
+    allowed = {allow} if isinstance(allow, str) else {*allow}  # None would allow all modules
+    return Config.of(stored, complete=True, allowed=allowed), derived
 
 
 # facts that a run that goes on takes over, beside those about the data

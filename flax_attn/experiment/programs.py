@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Key
 
 from flax_attn import platforms
-from flax_attn.errors import UsageError, one_line, shortened, unknown
+from flax_attn.errors import UsageError, one_line
 from flax_attn.experiment.config import Config
 from flax_attn.models.forward import Inputs, Params, sharing_sequences
 from flax_attn.tasks.task import Task, row_lengths
@@ -32,7 +32,7 @@ from flax_attn.training.mesh import (
     vectorized,
     zeros_like,
 )
-from flax_attn.types import Json, Options, Tree
+from flax_attn.types import Options, Tree
 
 States = TrainState  # of all seeds, stacked along the leading axis
 MetricValues = dict[str, Array]  # (seeds,) by metric
@@ -45,22 +45,18 @@ def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
     """Builds the model of a config from the fields of its `model` part and those of the data.
 
     Raises:
-        UsageError: an unknown field, or a model that is not for such data.
+        UsageError: a model that is not for such data, or a field that the data decide.
     """
     name, model_class = config.model["name"], config.model_class
-    options = {key: _frozen(value) for key, value in config.model.items() if key != "name"}
-    fields = (field.name for field in dataclasses.fields(model_class))
-    known = [field for field in fields if field not in ("name", "parent", "across")]
-    for option in options:
-        if option not in known or option in sizes:
-            choices = [field for field in known if field not in sizes]
-            message = unknown(f"field of model '{shortened(name)}'", option, choices)
-            raise UsageError(f"{message} (or take a config with model.name={shortened(name)})")
-    if not sizes.keys() <= set(known):
-        decided = " and ".join(sizes)
+    options = {key: value for key, value in config.model.items() if key != "name"}
+    # a model with a list has no hash
+    options = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+    for option in options.keys() & sizes.keys():
+        raise UsageError(f"expected no model.{option}, which the data decide")
+    if not sizes.keys() <= {field.name for field in dataclasses.fields(model_class)}:
         raise UsageError(
-            f"model '{name}' is not for this data, which decides {decided}; choose another "
-            f"model.name"
+            f"model '{name}' is not for this data, which decides {' and '.join(sizes)}; choose "
+            f"another model.name"
         )
     try:
         return model_class(**options, **sizes)
@@ -68,23 +64,15 @@ def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
         raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
 
 
-def _frozen(value: Json) -> Json:
-    """Returns lists as tuples: a model with a list has no hash."""
-    return tuple(value) if isinstance(value, list) else value
-
-
 def layer_table(model: nn.Module, sample: Inputs, params: Params) -> str:
     """Returns a table of the outermost layers with their output shapes, and counts the parameters.
 
-    `params` may be shapes. Raises a UsageError for a model that cannot be built from its fields.
+    `params` may be shapes.
     """
     # a key without a program to compile
     key = jax.random.wrap_key_data(jax.device_put(np.zeros(2, np.uint32)), impl="threefry2x32")
     console = {"width": 110, "force_terminal": False}
-    try:
-        table = nn.tabulate(model, key, depth=1, console_kwargs=console)(jax.device_put(sample))
-    except NOT_MADE as error:
-        raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
+    table = nn.tabulate(model, key, depth=1, console_kwargs=console)(jax.device_put(sample))
     # its total of parameters also counts the carry
     layers, _, _ = table.rpartition("Total Parameters")
     return f"{layers.rstrip()}\nparameters: {count_parameters(params):,}"
@@ -101,8 +89,7 @@ def shapes_of_params(model: nn.Module, task: Task) -> Params:
     try:
         output, variables = jax.eval_shape(init, jax.random.key(0), row["inputs"])
         if not isinstance(output, tuple) or len(output) != 2 or not isinstance(output[1], dict):
-            got = "an array" if hasattr(output, "shape") else type(output).__name__
-            raise TypeError(f"it gives {got}, not (outputs, aux) with aux a dict")
+            raise TypeError("it does not give (outputs, aux) with aux a dict")
         if not isinstance(output[1].get("attention", {}), dict):
             raise TypeError("it gives an aux['attention'] that is no dict of weights by name")
         params = variables["params"]

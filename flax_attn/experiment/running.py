@@ -18,7 +18,6 @@ import numpy as np
 from jax.sharding import Mesh
 
 from flax_attn import platforms
-from flax_attn.data.contents import NO_TRAINING
 from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.experiment import processes
 from flax_attn.experiment.config import Config
@@ -202,7 +201,7 @@ def read_finished(
         if summary["epochs"] != config.num_epochs and not summary["stopped"]:
             return None
         for name in config.task.file_names(config.data):
-            read_json(path, name)
+            read_json(path, name)  # raises for a damaged one
         note = checkpoints.newest(path / CHECKPOINTS)
         if note is None or note.progress != (summary["epochs"], 0):
             raise UsageError(f"the run in {path} has lost its last checkpoint")
@@ -272,9 +271,9 @@ def train(
     say(f"device: {describe_device()}")
     if jax.device_count() > 1:
         say(describe_mesh(mesh, config))
-    say(layers)
-    if task.rows.draw is None:
-        say(f"examples: {describe_splits(task)}")
+    splits = {"train": task.rows.train} | task.rows.splits
+    sizes = [f"{len(jax.tree.leaves(rows)[0]):,} {name}" for name, rows in splits.items()]
+    say(layers if task.rows.draw else f"{layers}\nexamples: {', '.join(sizes)}")
     say("compiling; the first start of a model takes longest")
 
     # arrays and programs
@@ -300,7 +299,14 @@ def train(
         metrics_log.write(path, now.rows)
     number = now.progress.epoch
     stop.check(f"epoch {number} is saved" if number else "nothing is saved yet")
-    show(config, task, model, now, now.rows, on_model)
+
+    def show(rows: list[Row]) -> None:
+        """Passes the parameters by which the run would be judged if it ended now."""
+        if on_model is not None:
+            kept = kept_params(config, now.states) if now.progress.epoch else now.states.params
+            on_model(Trained(task, model, params_by_seed(kept, config), rows))
+
+    show(now.rows)
 
     # the loop
     stop.saves = True
@@ -332,7 +338,7 @@ def train(
         save(path, now, values)
         stop.check(f"epoch {number} is saved")
         on_epoch(rows_of_epoch)
-        show(config, task, model, now, rows_of_epoch, on_model)
+        show(rows_of_epoch)
     stop.saves = False
     stop.check(f"epoch {now.progress.epoch} is saved")
 
@@ -447,20 +453,6 @@ def steps_of(now: Snapshot, steps_an_epoch: int) -> Steps:
     return Steps(now.progress.epoch + 1, now.progress.step, steps_an_epoch, means)
 
 
-def show(
-    config: Config,
-    task: Task,
-    model: nn.Module,
-    now: Snapshot,
-    rows: list[Row],
-    on_model: OnModel | None,
-) -> None:
-    """Passes the parameters by which the run would be judged if it ended here."""
-    if on_model is not None:
-        kept = kept_params(config, now.states) if now.progress.epoch else now.states.params
-        on_model(Trained(task, model, params_by_seed(kept, config), rows))
-
-
 def describe(progress: Progress) -> str:
     """Describes how far training has come."""
     number, step = progress
@@ -551,43 +543,27 @@ def params_by_seed(params: Params, config: Config) -> dict[int, Params]:
 
 def describe_device() -> str:
     """Describes the devices and the precision of their products."""
-    device = jax.devices()[0]
-    count = f"{jax.device_count()} device(s), {device.device_kind}"
-    if device.platform == "cpu":
-        count = f"{os.cpu_count()} cores"
-    products = platforms.products()
+    device, products = jax.devices()[0], platforms.products()
+    count = f"{jax.device_count()} device(s), {device.device_kind}, {os.cpu_count()} CPU cores"
     in_precision = "" if products == "float32" else f", float32 multiplied in {products}"
     return f"{device.platform}, {count} (jax {jax.__version__}){in_precision}"
 
 
 def describe_mesh(mesh: Mesh, config: Config) -> str:
     """Describes how the seeds and the rows of a batch lie on the devices."""
-    groups, size, *sequence = mesh.axis_sizes
-    parts = sequence[0] if sequence else 1
-    seeds, rows = config.num_seeds // groups, config.batch_size // size
-    shape, axes = f"{groups} x {size}", "seed x data"
-    if parts > 1:
-        shape, axes = f"{shape} x {parts}", f"{axes} x sequence"
-    text = f"mesh: {shape} ({axes}); {seeds} of {config.num_seeds} seed(s) and "
-    text += f"{rows} of {config.batch_size} rows a device"
-    text += f", and 1/{parts} of each sequence" if parts > 1 else ""
-    idle = jax.device_count() - mesh.size
-    return f"{text}; {idle} device(s) idle, which do not divide the work" if idle else text
-
-
-def describe_splits(task: Task) -> str:
-    """Describes how many rows each split has."""
-    splits = {"train": task.rows.train} | task.rows.splits
-    return ", ".join(f"{len(jax.tree.leaves(rows)[0]):,} {name}" for name, rows in splits.items())
+    shape, axes = (" x ".join(map(str, part)) for part in (mesh.axis_sizes, mesh.axis_names))
+    seeds, rows = config.num_seeds // mesh.shape["seed"], config.batch_size // mesh.shape["data"]
+    return (
+        f"mesh: {shape} ({axes}); {seeds} of {config.num_seeds} seed(s) and {rows} of "
+        f"{config.batch_size} rows a device; {jax.device_count() - mesh.size} device(s) idle"
+    )
 
 
 def check_same_data(workdir: Path, derived: JsonObject | None, task: Task) -> None:
     """Raises a UsageError where a run that goes on began with other files."""
-    before, now = (derived or {}).get("files"), task.kept.derived.get("files")
-    if before is not None and now is not None and before != now:
-        changed = sorted(
-            name for name in before.keys() | now.keys() if before.get(name) != now.get(name)
-        )
+    now = task.kept.derived.get("files", {})
+    before = (derived or {}).get("files", now)
+    if changed := [name for name in sorted(before | now) if before.get(name) != now.get(name)]:
         raise UsageError(
             f"the run in {workdir} began with other contents of {', '.join(changed)}; restore "
             f"them or choose another --workdir"
@@ -596,20 +572,17 @@ def check_same_data(workdir: Path, derived: JsonObject | None, task: Task) -> No
 
 def check_enough(config: Config, task: Task) -> None:
     """Raises a UsageError for a split without rows, or for too few training examples."""
-    rows = task.rows
-    needed = ["test", "valid"] if config.by_validation else ["test"]
-    for split in dict.fromkeys([*rows.splits, *needed]):
-        if split not in rows.splits or not len(jax.tree.leaves(rows.splits[split])[0]):
+    rows, count = task.rows, lambda rows: len(jax.tree.leaves(rows)[0])
+    needed = {"test", "valid"} if config.by_validation else {"test"}
+    for split in sorted(needed | rows.splits.keys()):
+        if split not in rows.splits or not count(rows.splits[split]):
             raise UsageError(
                 f"expected examples in the {split} split, got none; change the sizes under "
                 f"config.data"
             )
-    num_train = len(jax.tree.leaves(rows.train)[0])
     is_filled_up = rows.draw is not None or row_lengths(rows.train) is not None
-    if not num_train:
-        raise UsageError(NO_TRAINING)
-    if num_train < config.batch_size and not is_filled_up:
+    least, num_train = 1 if is_filled_up else config.batch_size, count(rows.train)
+    if num_train < least:
         raise UsageError(
-            f"expected batch_size at most the {num_train} training examples, got "
-            f"{config.batch_size}"
+            f"expected batch_size at most the {num_train} training examples, got {least}"
         )

@@ -129,26 +129,17 @@ def check_no_file_of_run(path: Path, flag: str) -> None:
             )
 
 
-def check_is_directory(path: Path) -> None:
-    """Raises a UsageError where there is no directory."""
-    if os.path.isdir(path):
-        return
-    for file in (str(path), f"{path}.npz"):
-        if file.endswith(".npz") and os.path.isfile(file):
-            raise UsageError(f"no run directory {path}; flax-attn report {file} shows weights")
-    raise UsageError(
-        f"no run directory {path}; give one that train.py has made; predict, generate and explore "
-        f"also take the folder of a published model"
-    )
-
-
 def read_config(path: Path) -> JsonObject:
     """Reads the config of a run directory.
 
     Raises:
         UsageError: there is no such directory, or it is not one of ours.
     """
-    check_is_directory(path)
+    if not path.is_dir():
+        raise UsageError(
+            f"no run directory {path}; give one that train.py has made; predict, generate and "
+            f"explore also take the folder of a published model"
+        )
     try:
         config = read_json(path, "config.json")
     except FileNotFoundError:

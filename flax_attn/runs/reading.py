@@ -12,8 +12,6 @@ from flax_attn.runs.results import Row, Summary
 from flax_attn.runs.untrusted import MEND, read_arrays, read_json
 from flax_attn.types import JsonObject
 
-DAMAGED = "the run in {} is damaged"
-
 
 class Record(NamedTuple):
     """The content of the directory of a finished run.
@@ -93,7 +91,7 @@ def read(path: Path) -> Record:
             f"made it again, and it goes on"
         ) from None
     except ValueError as error:
-        raise UsageError(f"{DAMAGED.format(path)} ({one_line(error)}); {MEND}") from error
+        raise UsageError(f"the run in {path} is damaged ({one_line(error)}); {MEND}") from error
     return Record(path.resolve().name, path, config, rows, arrays, summary)
 
 

@@ -30,6 +30,7 @@ from flax_attn.experiment.programs import (
 )
 from flax_attn.experiment.running import check_enough
 from flax_attn.models import GPT
+from flax_attn.models.cpu import instruction_set
 from flax_attn.page.data import run_data
 from flax_attn.runs import checkpoints, reading
 from flax_attn.tasks.targets import signals
@@ -519,6 +520,15 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_is_never_written(tmp_path):
         experiment.run(experiment.Config.of(small(shapes_lstm, learning_rate=1e25)), tmp_path)
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_resumed_run_reports_another_cpu(monkeypatch):
+    lines = []
+    monkeypatch.setattr(instruction_set, "current", lambda: "avx2")
+    for before in (None, {}, {"instruction_set": "avx2"}, {"instruction_set": "avx512"}):
+        with running.as_begun(before, lines.append):
+            pass
+    assert len(lines) == 1
 
 
 @pytest.mark.usefixtures("no_pictures")
