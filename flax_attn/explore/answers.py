@@ -1,4 +1,4 @@
-"""What a run answers: a request of the page to a reply.
+"""Answers requests of the page about a run.
 
 The numbers are those of `Run.predict` where no setting is changed.
 """
@@ -26,7 +26,7 @@ class Answers:
         )
 
     def __call__(self, request: Json) -> JsonObject:
-        """The reply to a request. Its texts are escaped, as all that a page shows.
+        """Returns the reply to a request. Its texts are escaped, as all that a page shows.
 
         Raises:
             UsageError: a request that is none, or an input that the run does not take.

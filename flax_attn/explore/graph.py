@@ -1,4 +1,4 @@
-"""Several jaxprs as one graph of equations, without what is done twice, or depends on nothing.
+"""Several jaxprs as one graph of equations, without duplicates and constant subexpressions.
 
 A value of the graph is a number: an input, a constant, or an output of an equation. Two equations
 of one primitive, with equal parameters and inputs, are one. So programs that begin alike share
@@ -53,7 +53,7 @@ class Graph:
         self._costs: dict[int, int] = {}
 
     def constant(self, array: ArrayLike) -> int:
-        """The value of a constant."""
+        """Adds a constant, unless an equal one is there; returns its value."""
         array = np.asarray(array)
         key = str(array.dtype), array.shape, array.tobytes()
         if key not in self._numbers:
@@ -101,7 +101,7 @@ class Graph:
         return range(first, first + len(equation.outvars))
 
     def cost(self, value: int) -> int:
-        """The bytes that it takes to ship a value that depends on no input."""
+        """Returns the bytes that it takes to ship a value that depends on no input."""
         if value not in self._costs:
             cost = _num_bytes(self.avals[value])
             if cost > SMALL and value in self.equations:
@@ -111,12 +111,12 @@ class Graph:
         return self._costs[value]
 
     def is_shipped(self, value: int) -> bool:
-        """Whether a value is shipped as a constant, which no equation need make."""
+        """Returns whether a value is shipped as a constant, which no equation need make."""
         is_small = self.cost(value) == _num_bytes(self.avals[value])
         return value in self._known and is_small
 
     def needed(self, outputs: Sequence[int]) -> tuple[list[int], list[Equation]]:
-        """What outputs are made of: the values shipped as constants, and equations in order."""
+        """Returns the constants and equations that the outputs depend on, in order."""
         shipped, equations, stack, visited = set(), {}, list(outputs), set()
         while stack:
             if (value := stack.pop()) in visited or value in self.inputs:
@@ -133,7 +133,7 @@ class Graph:
     def evaluate(
         self, wanted: Sequence[int], inputs: Mapping[int, np.ndarray] | None = None
     ) -> list[np.ndarray]:
-        """The arrays of values, by JAX, in one program."""
+        """Computes the arrays of values by JAX, in one program."""
         values = {**self.constants, **(inputs or {})}
         order, stack = {}, list(wanted)
         while stack:
@@ -172,7 +172,7 @@ class Pool:
 
 
 def as_json(graph: Graph, outputs: Sequence[int], pool: Pool) -> tuple[JsonObject, list[int]]:
-    """A graph as JSON, and the outputs by their numbers in it.
+    """Returns a graph as JSON, and the outputs by their numbers in it.
 
     Inputs are the first values, constants the next, and then come the outputs of equations.
 
@@ -201,7 +201,7 @@ def as_json(graph: Graph, outputs: Sequence[int], pool: Pool) -> tuple[JsonObjec
 
 
 def body_graph(body: ClosedJaxpr) -> tuple[Graph, list[int]]:
-    """A program that an equation holds, as a graph of its own with its outputs."""
+    """Returns a program that an equation holds as a graph of its own, with its outputs."""
     graph = Graph(body.in_avals)
     return graph, graph.add(body, graph.inputs)
 
@@ -217,7 +217,7 @@ def _with_bodies(equation: JaxprEqn, pool: Pool) -> JsonObject:
 
 
 def _called(equation: JaxprEqn) -> ClosedJaxpr | None:
-    """The program that an equation does nothing but call."""
+    """Returns the program that an equation does nothing but call."""
     if equation.primitive.name in BODIES or equation.primitive.name.startswith("scatter"):
         return None
     for name in CALLED:
@@ -228,7 +228,7 @@ def _called(equation: JaxprEqn) -> ClosedJaxpr | None:
 
 
 def _bind(equation: JaxprEqn, inputs: list[Array]) -> list[Array]:
-    """The outputs of an equation, by JAX."""
+    """Computes the outputs of an equation by JAX."""
     primitive = equation.primitive
     outputs = primitive.bind(*inputs, **primitive.get_bind_params(equation.params))
     return outputs if primitive.multiple_results else [outputs]

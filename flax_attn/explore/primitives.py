@@ -1,7 +1,6 @@
-"""The primitives that the interpreter in the page knows, with what it has to know of each.
+"""The primitives that the interpreter in the page knows, with the parameters that it needs.
 
-The interpreter is `page/engine/interpreter.mjs`. It knows the same names, and a
-test compares both.
+The interpreter is `page/engine/interpreter.mjs`. A test compares the names that both know.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +33,7 @@ BODIES = {  # those that hold programs, by the names of their parameters
 
 
 def _take(*names: str) -> Callable[[Options], JsonObject]:
-    """Parameters as they are. What is None is left out."""
+    """Takes parameters as they are, and leaves out those that are None."""
     return lambda params: {name: params[name] for name in names if params[name] is not None}
 
 
@@ -102,7 +101,7 @@ PARAMETERS: dict[str, Callable[[Options], JsonObject]] = {
 
 
 def parameters(equation: JaxprEqn) -> JsonObject:
-    """What the interpreter has to know of an equation, but for the programs that it holds.
+    """Returns the parameters of an equation that the interpreter needs, without its programs.
 
     Raises:
         UsageError: a primitive, or a form of one, that the interpreter does not know; its text is
@@ -118,9 +117,9 @@ def parameters(equation: JaxprEqn) -> JsonObject:
 
 
 def _counts(scan: JaxprEqn) -> JsonObject:
-    """How many inputs of a scan are constants, and how many are carried.
+    """Counts the inputs of a scan that are constants, and those that are carried.
 
-    Newer JAX does not say it. What is scanned has one axis less inside.
+    Newer JAX does not keep the counts. Scanned arrays have one axis less inside.
     """
     (body,) = bodies(scan)["jaxpr"]
 
@@ -135,14 +134,14 @@ def _counts(scan: JaxprEqn) -> JsonObject:
 
 
 def _plain(value: Json) -> Json:
-    """Sequences as lists, and NumPy's numbers as Python's."""
+    """Converts sequences to lists, and NumPy's numbers to Python's."""
     if isinstance(value, (list, tuple)):
         return [_plain(entry) for entry in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
 def bodies(equation: JaxprEqn) -> dict[str, list[ClosedJaxpr]]:
-    """The programs that an equation holds, by name."""
+    """Returns the programs that an equation holds, by name."""
     held = {name: equation.params[name] for name in BODIES.get(equation.primitive.name, ())}
     return {
         name: list(value) if isinstance(value, (list, tuple)) else [value]
@@ -151,7 +150,7 @@ def bodies(equation: JaxprEqn) -> dict[str, list[ClosedJaxpr]]:
 
 
 def dtype_name(dtype: np.dtype) -> str:
-    """The name of a dtype. Raises a UsageError for one that the interpreter does not know."""
+    """Returns the name of a dtype. Raises a UsageError where the interpreter does not know it."""
     name = str(dtype)
     if name not in DTYPES:
         raise UsageError(f"arrays of {name}")

@@ -1,7 +1,7 @@
-"""What a published model answers a page: its heads one by one, and the path of a token.
+"""Answers a page about a published model: its heads one by one, and the path of a token.
 
-All weights of many heads would be megabytes. So a reply has a small map of each head as bytes, and
-of one head what one token looks at. Parameters are those of the folder, and nothing is trained.
+All weights of many heads would be megabytes, so a reply has a small map of each head as bytes, and
+of one head the weights of one query. Parameters are those of the folder; nothing is trained.
 """
 
 import math
@@ -211,7 +211,7 @@ class PublishedAnswers:
         normalizer: str,
         tell: Callable[[Array], object] | None = None,
     ) -> Lens:
-        """A lens with the settings. `tell` gets the context of each attention, as it is changed."""
+        """Makes a lens with the settings. `tell` gets the changed context of each attention."""
         rows: dict[str, int] = {}  # attentions are called in the order of blocks
 
         def change(name: str, context: Array) -> Array:

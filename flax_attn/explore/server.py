@@ -60,7 +60,7 @@ class Explorer(ThreadingHTTPServer):
         self.pool.shutdown(cancel_futures=True)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Says nothing of a page that was closed while it was answered."""
+        """Ignores a page that was closed while it was answered."""
 
     def answer(self, body: bytes) -> tuple[HTTPStatus, JsonObject]:
         """Returns the reply to the body of a request. An error is one line in it."""

@@ -43,7 +43,7 @@ class Page:
         return file
 
     def _repr_html_(self) -> str:
-        """The frame. It may run the script of the page, and reach nothing outside it."""
+        """Returns the frame, which runs the script of the page and reaches nothing outside it."""
         sandbox = "allow-scripts allow-downloads" if self.saves else "allow-scripts"
         return (
             f'<iframe sandbox="{sandbox}" title="report" width="100%" height="{self.height}" '

@@ -53,7 +53,7 @@ class Traced(NamedTuple):
         return cls(temperature, np.asarray(reach, np.int32), np.asarray(settings.causal), hidden)
 
     def visible(self, query: Array, key: Array, num_keys: int | None) -> Array:
-        """Which keys `(1, k)` each query `(q, 1)` may attend to.
+        """Returns which keys `(1, k)` each query `(q, 1)` may attend to.
 
         Reach and causality have a meaning where queries and keys are the same sequence. With
         `num_keys`, attention on another number of keys is left alone.
@@ -78,7 +78,7 @@ class Looking:
     def look(
         self, params: list[Params], inputs: Inputs, settings: Settings, num_keys: int | None = None
     ) -> dict[str, Tree]:
-        """What `compute` returns under the settings, and the `scores` of each attention by name.
+        """Computes under the settings; adds the `scores` of each attention by name.
 
         Args:
             num_keys: of the attention that the mask is for; None for every attention.
@@ -108,7 +108,7 @@ class Looking:
 
 
 def by_name(scores: list[Array], attention: dict[str, Array]) -> dict[str, Array]:
-    """Scores in the order of calls by the name of their weights; empty where they do not pair.
+    """Names scores in the order of calls as their weights; empty where they do not pair.
 
     Models of several seeds are called one after another, and the weights are of the first.
     """

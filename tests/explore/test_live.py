@@ -7,7 +7,6 @@ import flax.linen as nn
 import jax
 import numpy as np
 import pytest
-from flax_attn.tasks.texts import TextClasses
 
 from flax_attn import platforms
 from flax_attn.errors import UsageError
@@ -187,12 +186,9 @@ def test_more_than_1_mb_is_told_in_one_line(monkeypatch):
     assert len(json.dumps(live(small))) < 100_000
 
 
-def test_what_needs_python_is_told_in_one_line():
-    task = object.__new__(TextClasses)
-    object.__setattr__(task, "sample", dict)  # tokens and lengths, by name
-    run = dataclasses.replace(living.programs("shapes_cnn")[0], task=task)
+def test_texts_need_python():
     with pytest.raises(UsageError):
-        live(run)
+        live(living.run_of("numbers_digits"))
 
 
 def test_of_several_seeds_the_page_has_the_first_and_says_so():
