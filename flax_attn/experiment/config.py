@@ -148,7 +148,7 @@ class Config(GeneralSettings):
 
     @property
     def by_validation(self) -> bool:
-        """Whether an epoch ends with a look at validation."""
+        """Returns whether validation decides something after each epoch."""
         return self.keep_best or self.optimizer.plateau_patience > 0
 
     @property
@@ -212,7 +212,7 @@ def model_keys(model_class: type[nn.Module], of_data: set[str]) -> dict[str, Key
 
 
 def is_plain(hint: Hint) -> bool:
-    """Whether JSON can hold the values of a type."""
+    """Returns whether JSON can hold the values of a type."""
     if get_origin(hint) is Literal or hint in (bool, int, float, str, type(None), ...):
         return True
     parts = get_args(hint)[:1] if get_origin(hint) is Annotated else get_args(hint)
@@ -253,13 +253,9 @@ def shipped_values(name: str) -> JsonObject | None:
         return None
     flat = schema.flatten(values)
     known = keys_of(flat, *classes_of(flat, ()))
-    needed = {key: "" for key, setting in known.items() if setting.default is dataclasses.MISSING}
-    defaults = {
-        key: setting.default
-        for key, setting in known.items()
-        if setting.default not in (UNSET, dataclasses.MISSING)
-    }
-    return needed | defaults | flat
+    defaults = {key: setting.default for key, setting in known.items()}
+    needed = {key: "" for key, value in defaults.items() if value is dataclasses.MISSING}
+    return {key: value for key, value in defaults.items() if value is not UNSET} | needed | flat
 
 
 def class_of(

@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -101,8 +102,10 @@ def meet(what: str, wait: int | None = None) -> None:
         client: Any = multihost_utils.distributed.global_state.client
         client.wait_at_barrier(name, timeout_in_ms=1000 * wait)
     except RuntimeError as error:
+        missing = re.search(r"timed out task names:\s*([\d,\s]*\d)", str(error))
+        who = f"process {' '.join(missing[1].split())} is missing" if missing else one_line(error)
         raise UsageError(
-            f"expected all processes at {what} within {wait} s ({one_line(error)[:250]})"
+            f"expected all processes at {what} within {wait} s, but {who}; look at its output"
         ) from error
 
 

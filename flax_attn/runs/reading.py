@@ -103,9 +103,9 @@ def check_rows(summary: Summary, rows: list[Row]) -> None:
 
 
 def curve(rows: list[Row], metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """Steps `(epochs,)` and values `(seeds, epochs)` of a metric, over the epochs that have it.
+    """Returns the steps `(epochs,)` and values `(seeds, epochs)` of a metric.
 
-    Both are empty where none has.
+    They are of the epochs that have the metric, and empty where none has.
     """
     rows = [row for row in rows if metric in row]
     seeds = sorted({row["seed"] for row in rows})

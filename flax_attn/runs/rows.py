@@ -18,7 +18,7 @@ Scores = dict[str, dict[str, Array]]  # by split and metric, each (seeds,)
 
 
 def flat_scores(scores: Scores) -> dict[str, np.ndarray]:
-    """Scores by `split/metric`, in the order of the splits, which jax does not keep."""
+    """Returns scores by `split/metric`, in the order of the splits, which jax does not keep."""
     return {
         f"{split}/{name}": np.asarray(values)
         for split in SPLITS

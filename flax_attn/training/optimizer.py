@@ -40,7 +40,7 @@ class Optimizer:
         return Plateau(self.plateau_patience, self.plateau_factor)
 
     def build(self, learning_rate: float, num_steps: int) -> optax.GradientTransformation:
-        """The optimiser of a training of `num_steps` in all."""
+        """Builds the optimiser of a training of `num_steps` in all."""
         rate = self._rate(learning_rate, num_steps)
         decayed = lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params)
         optimizer = optax.adamw(

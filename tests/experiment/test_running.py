@@ -3,7 +3,6 @@ import io
 import json
 import math
 import shutil
-from types import SimpleNamespace
 
 import chex
 import jax
@@ -383,31 +382,6 @@ def test_many_signals_are_predicted_in_batches(finished):
     assert attention["attention"].shape == (67, 100, 100)
     alone, _ = predict(finished[1], inputs[-1:])
     np.testing.assert_allclose(outputs[-1:], alone, atol=1e-4)
-
-
-def test_a_line_of_progress_has_the_seconds_of_its_epoch(monkeypatch):
-    times = iter([10.0, 12.0, 15.0])
-    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: next(times)))
-    output = io.StringIO()
-    with progress.shown(2, Console(file=output, width=120)) as shown:
-        for number in (1, 2):
-            shown.on_epoch([{"epoch": number, "seed": seed, "test/mse": seed} for seed in (1, 4)])
-    first, second = output.getvalue().splitlines()
-    assert first == "epoch 1/2  test/mse 2.5  2.0 s"
-    assert second == "epoch 2/2  test/mse 2.5  3.0 s"
-
-
-def test_a_bar_moves_within_an_epoch():
-    output = io.StringIO()
-    console = Console(file=output, width=120, force_terminal=True)
-    with progress.shown(2, console) as shown:
-        shown.on_steps(running.Steps(1, 30, 60, {"mse": 0.25}))
-        shown.on_steps(running.Steps(1, 60, 60, {"mse": 0.125}))
-        half = output.getvalue()
-        shown.on_epoch([{"epoch": 1, "seed": 0, "test/mse": 0.5}])
-    assert "epoch 1/2" in half
-    assert "steps/s" in output.getvalue()
-    assert "test/mse 0.5" in output.getvalue()
 
 
 def test_a_bar_is_as_long_as_the_part_that_is_done():
