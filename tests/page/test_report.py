@@ -47,7 +47,7 @@ def test_equal_runs_give_equal_pages_with_every_weight(kind, tmp_path):
 
 def test_the_error_in_a_sentence_is_in_the_units_of_the_data(tmp_path):
     run = read(
-        write_run(tmp_path / "run", config={"derived": {"targets": {"mean": 0.0, "std": 50.0}}})
+        write_run(tmp_path / "run", config={"derived": {"inputs": {"mean": 0.0, "std": 50.0}}})
     )
     error = 50 * np.sqrt(run.summary["metrics"]["test/mse"]["mean"])
     tallest = run.examples["targets"].max()
