@@ -137,5 +137,8 @@ def to_store(attention: dict[str, Tree]) -> dict[str, Tree]:
 
 def first_rows(tree: Tree, number: int) -> Tree:
     """Returns the first rows of every array of a tree."""
-    first: Tree = jax.tree.map(lambda array: array[:number], tree)
-    return first
+
+    def first(array: np.ndarray) -> np.ndarray:
+        return array[:number]
+
+    return jax.tree.map(first, tree)

@@ -36,7 +36,7 @@ from flax_attn.tasks.artifacts import (
 from flax_attn.tasks.asking import Asked
 from flax_attn.tasks.inputs.base import Input
 from flax_attn.tasks.targets.base import Target
-from flax_attn.tasks.task import Task, for_buckets, needs_python
+from flax_attn.tasks.task import Task, check_recipe, for_buckets, needs_python
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
@@ -84,11 +84,8 @@ class GridTask(Task):
 
     @classmethod
     def load(cls, data: DataSet, recipe: Recipe, manual_dir: Path | None) -> "GridTask":
-        """Reads a data set, fits the input and the target, and encodes all splits.
-
-        Raises:
-            UsageError: data that are missing, damaged, or do not make a task.
-        """
+        """Reads a data set, fits the input and the target, and encodes all splits."""
+        check_recipe(cls, recipe)
         raw = data.load(manual_dir)
         if not len(raw.splits["train"].inputs):
             raise UsageError("expected examples to train on, got none")
@@ -113,33 +110,24 @@ class GridTask(Task):
 
     @classmethod
     def restore(cls, data: DataSet, recipe: Recipe, kept: Kept) -> "GridTask":
-        """Restores the task of a run, without rows.
-
-        Raises:
-            ValueError, KeyError, TypeError: what was kept is not what `load` makes.
-        """
         inputs, target = cls.input_class.restore(data, kept), cls.target_class
         files = kept.derived.get("files", {})
         return cls(data, recipe, inputs, target.restore(data, kept, recipe), files)
 
     @classmethod
     def file_names(cls, data: DataSet) -> tuple[str, ...]:
-        """Returns the names of the further files of the run directory that `restore` needs."""
         return (*cls.input_class.file_names(data), *cls.target_class.file_names())
 
     @property
-    def kept(self) -> Kept:
-        """What a run keeps of its data, so that it can predict without them."""
+    def kept(self) -> Kept:  # pyright: ignore[reportIncompatibleVariableOverride]
         facts = {"files": dict(self.files)} | self.inputs.facts() | self.target.facts()
         sizes = self.inputs.sizes() | self.target.sizes(self.inputs)
         return Kept(facts, sizes, self.inputs.files() | self.target.files())
 
     def sample(self) -> Inputs:
-        """Returns inputs of the shapes and dtypes that a model is built for."""
         return self.inputs.sample(self.recipe.batch_size)
 
     def loss(self, outputs: Tree, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
-        """Computes the loss of a batch, and its metrics."""
         return self.target.loss(outputs, aux, batch, train)
 
     def examples(self, model: nn.Module, params: Sequence[Params]) -> Evaluation:
@@ -168,13 +156,7 @@ class GridTask(Task):
     def predict(
         self, model: nn.Module, params: Sequence[Params], inputs: UserInput, **options: UserInput
     ) -> Prediction:
-        """Predicts from a user's own inputs, by the parameters of every seed.
-
-        The attention is that of the first seed.
-
-        Raises:
-            UsageError: inputs of another kind.
-        """
+        """Predicts by the parameters of every seed; the attention is that of the first."""
         arrays, tokens, known = self.inputs.read(inputs)
         prepared, count = self.inputs.normalize(arrays), len(jax.tree.leaves(arrays)[0])
         params = params[:1] if self.target.of_first_seed else params
@@ -185,13 +167,11 @@ class GridTask(Task):
         return dataclasses.replace(prediction, **looks)
 
     def input_shapes(self) -> Tree:
-        """Returns the shapes of the arrays that `compute` takes, as `jax.export` reads them."""
         return self.inputs.shapes()
 
     def compute(
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
     ) -> dict[str, Tree]:
-        """Computes `predict` as a pure function of encoded inputs in the user's units."""
         params = params[:1] if self.target.of_first_seed else params
         prepared = self.inputs.normalize(inputs)
         outputs, attentions = zip(*(apply(model, of_seed, prepared) for of_seed in params))
@@ -200,7 +180,6 @@ class GridTask(Task):
     # the page
 
     def keeps_scores(self, model: nn.Module) -> bool:
-        """Returns whether scores of the attention can leave the model: none leaves a loop."""
         return not step_scores.in_loop(model)
 
     def look(self, model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
@@ -212,34 +191,22 @@ class GridTask(Task):
         return computed | {"scores": {"input": step_scores.of_series(model, params[0], prepared)}}
 
     def answer(self, asked: Asked, look: Look) -> JsonObject:
-        """Replies to a page, whose settings `look` takes into account.
-
-        Raises:
-            UsageError: an input of another kind.
-        """
         looked, reply = self.inputs.answer(asked, look)
         return reply | self.target.reply(looked["outputs"][0])
 
     def live_inputs(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """Returns the shapes of one example by name, for a model that lives in a page.
-
-        Raises:
-            UsageError: a task whose inputs need Python.
-        """
         sample: Tree = self.sample()
         if isinstance(sample, dict):  # tokens and their lengths
             raise needs_python()
         return {"inputs": jax.ShapeDtypeStruct((1, *sample.shape[1:]), sample.dtype)}
 
     def class_names(self) -> list[str] | None:
-        """Returns the names of what outputs are probabilities of; None for other outputs."""
         return self.target.class_names()
 
     # a finished run, of which only the directory is read
 
     @classmethod
     def to_try(cls, data: DataSet, model: type[nn.Module]) -> tuple[str, str] | None:
-        """Returns the command to try a run with, and what follows the run directory."""
         texts = "--why " if cls.tells_why else ""
         tries = {
             "signal": ("explore", ""),
@@ -250,39 +217,32 @@ class GridTask(Task):
 
     @classmethod
     def respond(cls, request: "Request", load: "Load", console: "Console") -> list[Path]:
-        """Answers `flax-attn predict`: prints, writes and draws. Returns the paths of files."""
         from flax_attn.tasks import terminal
 
         return terminal.predict(request, load, console)
 
     @classmethod
     def summary(cls, run: Record) -> str:
-        """Returns what the model of a run does, in a few words that begin with a verb."""
         return cls.target_class.summary(run, cls.input_class)
 
     @classmethod
     def sentence(cls, run: Record) -> str:
-        """Returns what the model of a run does, and how well it does it on test data."""
         return cls.target_class.sentence(run, cls.input_class)
 
     @classmethod
     def baseline_note(cls, run: Record) -> str:
-        """Returns what the figure of the sentence is to be compared with; empty for nothing."""
         return cls.target_class.baseline_note(run)
 
     @classmethod
     def remarks(cls, run: Record, data: DataSet) -> list[str]:
-        """Returns lines to print after training: baselines, and what to try next."""
         return cls.target_class.remarks(run, data)
 
     @classmethod
     def figures(cls, run: Record) -> "dict[str, Figure]":
-        """Draws the figures of a run, by name."""
         return cls.target_class.figures(run, cls.input_class)
 
     @classmethod
     def draw_together(cls, runs: list[Record]) -> "dict[str, Figure]":
-        """Draws the predictions of several runs for the same examples, by name."""
         from flax_attn.analysis import shapes
 
         drawn = cls.target_class.name == "signal" and "relevant" not in runs[0].config["data"]
@@ -290,16 +250,13 @@ class GridTask(Task):
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:
-        """Returns a test example as a page draws it, without attention."""
         shown = cls.input_class.example(run, index)
         return shown | cls.target_class.example(run, index)
 
     @classmethod
     def beside_examples(cls, run: Record) -> JsonObject:
-        """Returns what a page shows of the whole test split, beside the examples."""
         return cls.target_class.beside_examples(run)
 
     @classmethod
     def weights(cls, run: Record, index: int) -> dict[str, np.ndarray]:
-        """Returns the attention of an example by name, `(heads, q, k)` without padding."""
         return cls.input_class.weights(run, index)

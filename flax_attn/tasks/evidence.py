@@ -6,10 +6,11 @@ The token is taken out of the text. To hide it from the attention alone would no
 a recurrent model hold their neighbours, too.
 """
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
 
+import jax
 import numpy as np
 from rich.console import Console
 from rich.text import Text
@@ -17,10 +18,10 @@ from rich.text import Text
 from flax_attn.analysis.token_weights import printable
 from flax_attn.data import ngrams
 from flax_attn.data.text import pad
-from flax_attn.data.tokenizers import Tokenizer
 from flax_attn.errors import escaped
 from flax_attn.models.forward import AT_ONCE, check_finite, forward
 from flax_attn.tasks.asking import check_length, longer, rounded
+from flax_attn.tasks.inputs.texts import Texts
 from flax_attn.tasks.requests import Loaded
 from flax_attn.tasks.targets.base import probabilities
 from flax_attn.types import JsonObject
@@ -30,7 +31,8 @@ LEAST = 3  # times that a word comes, to be in a table of words
 A_TIME = 100  # texts whose inputs are made at once
 
 
-class Mattered(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Mattered:
     """A word, the mean change of the probability of a class without it, and how often it came."""
 
     word: str
@@ -38,29 +40,7 @@ class Mattered(NamedTuple):
     count: int
 
 
-@runtime_checkable
-class Splits(Protocol):
-    """What cuts a text into tokens."""
-
-    def split(self, text: str) -> list[str]: ...
-
-
-@runtime_checkable
-class ReadsTexts(Protocol):
-    """What makes inputs of texts, as `TextEncoder` does."""
-
-    @property
-    def tokenizer(self) -> Splits: ...
-
-    @property
-    def pairs(self) -> Tokenizer | None: ...
-
-    def clean(self, text: str) -> str: ...
-
-    def inputs(self, texts: Sequence[str]) -> dict[str, np.ndarray]: ...
-
-
-def changes(run: Loaded, encoder: ReadsTexts, texts: Sequence[str]) -> list[np.ndarray]:
+def changes(run: Loaded, encoder: Texts, texts: Sequence[str]) -> list[np.ndarray]:
     """Computes the change of class probabilities `(tokens, classes)` without each token.
 
     It is NaN for a token that stands around every text, such as [CLS].
@@ -73,10 +53,8 @@ def changes(run: Loaded, encoder: ReadsTexts, texts: Sequence[str]) -> list[np.n
         for length in sorted({rows["tokens"].shape[1] for rows in made.values()}):
             alike = {i: rows for i, rows in made.items() if rows["tokens"].shape[1] == length}
             of_texts = list(alike.values())
-            together = {
-                name: np.concatenate([rows[name] for rows in of_texts]) for name in of_texts[0]
-            }
-            shares = shares_of(run, together)
+            joined = jax.tree.map(lambda *rows: np.concatenate(rows), *of_texts)
+            shares = shares_of(run, joined)
             ends = np.cumsum([len(rows["tokens"]) for rows in of_texts])
             for i, part in zip(alike, np.split(shares, ends[:-1])):
                 change = part[1:] - part[0]
@@ -85,7 +63,7 @@ def changes(run: Loaded, encoder: ReadsTexts, texts: Sequence[str]) -> list[np.n
     return [results[i] for i in range(len(texts))]
 
 
-def leaving_out(encoder: ReadsTexts, text: str) -> dict[str, np.ndarray]:
+def leaving_out(encoder: Texts, text: str) -> dict[str, np.ndarray]:
     """Encodes a preprocessed text, and below it the text without its first token, and so on.
 
     Pairs of words are made anew where tokens are words.
@@ -191,7 +169,7 @@ def words_by_class(
 
 def to_json(table: Mapping[str, list[Mattered]], number: int) -> JsonObject:
     """Returns the words of each class, and the number of texts that they come from."""
-    classes = {name: [row._asdict() for row in rows] for name, rows in table.items()}
+    classes = {name: list(map(dataclasses.asdict, rows)) for name, rows in table.items()}
     return {"texts": number, "classes": classes}
 
 
@@ -204,6 +182,6 @@ def print_words(table: Mapping[str, list[Mattered]], number: int, console: Conso
         console.print(Text(escaped(name), style="bold"), soft_wrap=True)
         if not rows:
             console.print(Text("  none", style="dim"))
-        for word, change, count in rows:
-            line = f"  {points(change)}  {count:>5} times  {printable(word)}"
+        for row in rows:
+            line = f"  {points(row.change)}  {row.count:>5} times  {printable(row.word)}"
             console.print(Text(line), soft_wrap=True)

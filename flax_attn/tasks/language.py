@@ -41,7 +41,7 @@ from flax_attn.tasks.pairs import check_sizes
 from flax_attn.tasks.requests import (
     Load,
     Request,
-    check_printed,
+    check_figure,
     picture_to_write,
     print_json,
     read_texts,
@@ -50,7 +50,7 @@ from flax_attn.tasks.requests import (
 )
 from flax_attn.tasks.targets.classes import show_classes
 from flax_attn.tasks.targets.tokens import token_loss
-from flax_attn.tasks.task import Task, needs_python
+from flax_attn.tasks.task import Task, check_recipe, needs_python
 from flax_attn.types import Batch, Json, JsonObject, Options, Tree, UserInput
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class LanguageModel(Task):
     @classmethod
     def load(cls, data: LanguageData, recipe: Recipe, manual_dir: Path | None) -> "LanguageModel":
         """Encodes texts as rows of tokens, by a tokenizer fitted on the training split alone."""
+        check_recipe(cls, recipe)
         raw = data.load(manual_dir)
         splits = {name: split.inputs for name, split in raw.splits.items()}
         check_vocabulary(data, splits["train"])
@@ -271,7 +272,9 @@ class LanguageModel(Task):
     @classmethod
     def respond(cls, request: Request, load: Load, console: "Console") -> list[Path]:
         """Prints the most probable next tokens. Draws what the last token of the first sees."""
-        check_printed(request)
+        if request.output is not None:
+            raise UsageError("expected no --output, as next tokens are printed; --json prints JSON")
+        check_figure(request.figure, request.source)
         texts = read_texts(request, '"ROMEO:"')
         run = load()
         assert isinstance(run.task, LanguageModel)

@@ -1,4 +1,4 @@
-"""What a user asks of `flax-attn predict`, and what all kinds of task do with it."""
+"""What a user asks of `flax-attn predict`, and what all tasks do with it."""
 
 import argparse
 import contextlib
@@ -108,33 +108,13 @@ def check_figure(path: Path | None, source: Path | None = None) -> None:
         user_files.check_destination(path, "--figure", user_files.PICTURES, source)
 
 
-def check_printed(request: Request, tables: bool = False) -> None:
-    """Raises a UsageError for an `--output`, where predictions are printed, or a bad `--figure`.
-
-    With `tables`, predictions for a table are written.
-    """
-    if request.output is not None and not (tables and has_table(request)):
-        only = " but for a table (--input FILE.csv)" if tables else ""
-        raise UsageError(
-            f"expected no --output{only}, as predictions of this run are printed; --json prints "
-            "JSON"
-        )
-    check_figure(request.figure, request.source)
-
-
 def has_table(request: Request) -> bool:
     """Returns whether the inputs stand in a table."""
     return request.source is not None and request.source.suffix.lower() in user_files.TABLES
 
 
 def table_to_write(request: Request) -> Path | None:
-    """Returns where a table with predictions goes: beside the input unless the user names a place.
-
-    With JSON, which is printed, it goes nowhere by itself.
-
-    Raises:
-        UsageError: it cannot be written, or is the input or a file of a run.
-    """
+    """Returns where a table with predictions goes: beside the input unless JSON is printed."""
     source, output = request.source, request.output
     assert source is not None
     if output is None and not request.as_json:
@@ -162,13 +142,7 @@ def usable_rows(
 ) -> list[int]:
     """Returns the indices of the texts that can be predicted, and warns if others cannot.
 
-    Args:
-        texts: of the rows.
-        lines: of the file where each of them begins.
-        check: raises a UsageError for a text that cannot be predicted.
-
-    Raises:
-        UsageError: none can.
+    `check` raises a UsageError for a text that cannot, whose row begins in one of the `lines`.
     """
     usable: list[int] = []
     refused: list[tuple[int, UsageError]] = []
@@ -191,10 +165,10 @@ def writing(
     rows: Table, usable: Sequence[int], added: Mapping[str, Sequence[str]]
 ) -> Callable[[Path], None]:
     """Returns a function that writes a table with columns on the right, for the usable rows."""
-    columns: dict[str, list[str]] = {name: [""] * len(rows.rows) for name in added}
+    columns: dict[str, list[str]] = {}
     for name, cells in added.items():
-        for i, cell in zip(usable, cells):
-            columns[name][i] = cell
+        by_row = dict(zip(usable, cells))
+        columns[name] = [by_row.get(i, "") for i in range(len(rows.rows))]
     return lambda path: table.write(rows, path, columns)
 
 

@@ -19,6 +19,7 @@ from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.runs.reading import Record
+from flax_attn.schema import require
 from flax_attn.tasks.artifacts import (
     Evaluation,
     Kept,
@@ -108,11 +109,7 @@ class Task(abc.ABC):
     def predict(
         self, model: nn.Module, params: Sequence[Params], inputs: UserInput, **options: UserInput
     ) -> Prediction:
-        """Predicts from a user's own inputs, by the parameters of every seed.
-
-        Raises:
-            UsageError: inputs of another kind.
-        """
+        """Predicts from a user's own inputs, by the parameters of every seed."""
 
     def generate(
         self, model: nn.Module, params: Sequence[Params], prompts: UserInput, **options: UserInput
@@ -157,11 +154,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def live_inputs(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """Returns the shapes of one example by name, for a model that lives in a page.
-
-        Raises:
-            UsageError: a task whose inputs need Python.
-        """
+        """Returns the shapes of one example by name, for a model that lives in a page."""
 
     def class_names(self) -> list[str] | None:
         """Returns the names of what outputs are probabilities of; None for other outputs."""
@@ -235,6 +228,19 @@ class Task(abc.ABC):
 def needs_python() -> UsageError:
     """Makes the error for a model that cannot live in a page."""
     return UsageError(f"its texts become tokens in Python; {SERVED}")
+
+
+def check_recipe(task: type[Task], recipe: Recipe) -> None:
+    """Raises a UsageError for class weights or smoothed labels where there are none."""
+    target = task.name.rpartition("-")[2]
+    require(
+        target == "classes" or not recipe.class_weights,
+        f"class_weights=False for the task {task.name}, which has no classes",
+    )
+    require(
+        target not in ("signal", "number") or not recipe.label_smoothing,
+        f"label_smoothing=0 for the task {task.name}, which has no classes",
+    )
 
 
 def row_lengths(rows: Batch) -> Int[np.ndarray, " n"] | None:

@@ -10,6 +10,8 @@ from rich.text import Text
 from flax_attn.errors import UsageError, escaped
 from flax_attn.tasks import evidence, user_files
 from flax_attn.tasks.artifacts import Prediction, first_attention, outputs_of
+from flax_attn.tasks.cell import GridTask
+from flax_attn.tasks.inputs.signals import Signals
 from flax_attn.tasks.inputs.texts import Texts
 from flax_attn.tasks.requests import (
     TEXT_COLUMN,
@@ -25,12 +27,12 @@ from flax_attn.tasks.requests import (
     write_all,
     writing,
 )
-from flax_attn.types import JsonObject
+from flax_attn.types import JsonObject, UserInput
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from flax_attn.tasks.cell import GridTask
+    from flax_attn.analysis.drawing import Figure
 
 IN_PICTURE = "the picture shows the weights; a word with little weight may still decide"
 
@@ -43,14 +45,15 @@ def predict(request: Request, load: Load, console: "Console") -> list[Path]:
     """
     check_figure(request.figure, request.source)
     run = load()
-    task, inputs = run.task, run.task.inputs
-    output = output_of(request, task)
+    task = run.task
+    assert isinstance(task, GridTask)
+    inputs, output = task.inputs, output_of(request, task)
     names, given, table, usable = inputs.requested(request)
     prediction = run.predict(given)
     is_printed = table is None and task.target.name != "signal"
     if is_printed or request.as_json or request.why:
         rows = task.target.describe(names, prediction)
-        if request.why:
+        if request.why and isinstance(inputs, Texts):
             moved = evidence.changes(run, inputs, names)
             evidence.add(rows, prediction.tokens, moved, prediction.names)
         tell(request, task, rows, console)
@@ -70,7 +73,7 @@ def predict(request: Request, load: Load, console: "Console") -> list[Path]:
     return paths
 
 
-def output_of(request: Request, task: "GridTask") -> Path | None:
+def output_of(request: Request, task: GridTask) -> Path | None:
     """Returns the file for predictions, if there is one, and checks that it can be written."""
     if has_table(request) and task.inputs.name == "text":
         return table_to_write(request)
@@ -82,7 +85,7 @@ def output_of(request: Request, task: "GridTask") -> Path | None:
     return output
 
 
-def tell(request: Request, task: "GridTask", rows: list[JsonObject], console: "Console") -> None:
+def tell(request: Request, task: GridTask, rows: list[JsonObject], console: "Console") -> None:
     """Prints predictions, and the effect of each word where that is asked for."""
     if request.as_json:
         print_json(rows, console)
@@ -95,9 +98,11 @@ def tell(request: Request, task: "GridTask", rows: list[JsonObject], console: "C
         console.print(Text(IN_PICTURE, style="dim"), soft_wrap=True)
 
 
-def draw_prediction(task: "GridTask", given: object, prediction: Prediction, request: Request):
+def draw_prediction(
+    task: GridTask, given: UserInput, prediction: Prediction, request: Request
+) -> "Figure":
     """Draws a user's inputs with their predictions and the first attention."""
-    if task.target.name == "signal":
+    if task.target.name == "signal" and isinstance(task.inputs, Signals):
         from flax_attn.analysis import signals
 
         shaped = np.asarray(given).reshape(-1, *task.inputs.shape)
@@ -113,8 +118,11 @@ def words(request: Request, load: Load, console: "Console") -> None:
     With `--input`, the texts are those of a file.
     """
     run = load()
-    task, inputs = run.task, run.task.inputs
-    assert isinstance(inputs, Texts)
+    task = run.task
+    assert isinstance(task, GridTask)
+    assert isinstance(task.inputs, Texts)
+    inputs, names = task.inputs, task.target.class_names()
+    assert names is not None
     if request.source is None:
         texts = test_texts(task, request.manual_dir)
     else:
@@ -126,14 +134,14 @@ def words(request: Request, load: Load, console: "Console") -> None:
     texts = [texts[i] for i in chosen]  # a file may stand in the order of its classes
     _, tokens, _ = inputs.read(texts)
     moved = evidence.changes(run, inputs, texts)
-    table = evidence.words_by_class(tokens, moved, task.target.names, request.num_words)
+    table = evidence.words_by_class(tokens, moved, names, request.num_words)
     if request.as_json:
         print_json(evidence.to_json(table, len(texts)), console)
     else:
         evidence.print_words(table, len(texts), console)
 
 
-def test_texts(task: "GridTask", manual_dir: Path | None) -> list[str]:
+def test_texts(task: GridTask, manual_dir: Path | None) -> list[str]:
     """Reads the texts of the test split again.
 
     Raises:

@@ -57,7 +57,7 @@ from flax_attn.tasks.requests import (
     write_all,
 )
 from flax_attn.tasks.targets.tokens import token_loss
-from flax_attn.tasks.task import Task, for_buckets, needs_python
+from flax_attn.tasks.task import Task, check_recipe, for_buckets, needs_python
 from flax_attn.types import Batch, JsonObject, Options, Tree, UserInput
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ class PairsOfTexts(Task):
                 "expected the package sacrebleu, which measures translations; pip install "
                 '"flax-attn[translate]"'
             )
+        check_recipe(cls, recipe)
         raw = data.load(manual_dir)
         splits = {
             name: [Pair(*pair) for pair in zip(*split[:2])] for name, split in raw.splits.items()
@@ -197,8 +198,8 @@ class PairsOfTexts(Task):
         targets = [self.encoder.target_words(row.tokens) for row in best]
         longest = max(row.alignment.shape[1] for row in best)
         weights = np.zeros((*predictions.shape, longest), np.float32)
-        for padded, row in zip(weights, best):
-            padded[: row.alignment.shape[0], : row.alignment.shape[1]] = row.alignment
+        for i, row in enumerate(best):
+            weights[i, : row.alignment.shape[0], : row.alignment.shape[1]] = row.alignment
         first = first_rows({**self.test["inputs"], "targets": self.test["targets"]}, len(pairs))
         return {
             "inputs": first["source"],
@@ -402,7 +403,6 @@ class PairsOfTexts(Task):
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:
-        """Returns the tokens of a source and of its translation, and the reference."""
         example = run.examples
         sources = example["source_words"][index, : example["source_lengths"][index]]
         targets = example["predicted_words"][index, : example["prediction_lengths"][index]]

@@ -44,12 +44,7 @@ def check_text_file(path: Path, flag: str, source: Path | None = None) -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Reads the lines of a text file of any ending, or of a pipe, empty ones too.
-
-    Raises:
-        OSError: no such file.
-        UsageError: another kind of file, or no line with a text.
-    """
+    """Reads the lines of a text file of any ending, or of a pipe, empty ones too."""
     lines = text_files.read_lines(path)
     if not any(line.strip() for line in lines):
         raise UsageError(f"expected texts in --input {path}, one a line, got none")
@@ -65,24 +60,14 @@ def read_array(path: Path) -> np.ndarray:
 
 
 def read_signals(path: Path) -> np.ndarray:
-    """Reads the array in a .npy file, or the numbers in a .csv file, one signal a line.
-
-    Raises:
-        OSError: no such file.
-        UsageError: another format, or what are no numbers.
-    """
+    """Reads the array in a .npy file, or the numbers in a .csv file, one signal a line."""
     if path.suffix not in ARRAYS:
         raise UsageError(f"expected --input to end in .npy or .csv, got {path}")
     return read_array(path) if path.suffix == ".npy" else read_csv(path)
 
 
 def read_csv(path: Path) -> np.ndarray:
-    """Reads the numbers `(lines, columns)` of a CSV file.
-
-    Raises:
-        OSError: no such file.
-        UsageError: what are no numbers, or lines of unequal lengths.
-    """
+    """Reads the numbers `(lines, columns)` of a CSV file."""
     lines = text_files.read_lines(path)
     try:
         with warnings.catch_warnings():
@@ -99,13 +84,9 @@ def write_signals(path: Path, signals: np.ndarray) -> None:
     """Writes signals in the format of the file's ending."""
     if path.suffix == ".npy":
         np.save(path, signals)
-    else:
-        np.savetxt(
-            path,
-            signals.reshape(-1, signals.shape[-1] if signals.ndim < 3 else signals.shape[1]),
-            delimiter=",",
-            fmt="%.7g",
-        )
+        return
+    rows = signals.reshape(-1, signals.shape[-1] if signals.ndim < 3 else signals.shape[1])
+    np.savetxt(path, rows, delimiter=",", fmt="%.7g")
 
 
 def read_images(path: Path, light_ink: bool, in_colour: bool = False) -> np.ndarray:
@@ -113,10 +94,6 @@ def read_images(path: Path, light_ink: bool, in_colour: bool = False) -> np.ndar
 
     A picture is of bytes, and its colours become grey unless `in_colour`. With `light_ink`, one
     with a light ground is inverted.
-
-    Raises:
-        OSError: no such file.
-        UsageError: another format.
     """
     if path.suffix.lower() in pictures.ENDINGS:
         image = pictures.read_ink(path) if light_ink else pictures.read(path, in_colour)

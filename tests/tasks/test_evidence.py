@@ -8,14 +8,17 @@ from rich.console import Console
 
 from flax_attn.data.sets.texts import TextCSV
 from flax_attn.tasks import evidence
+from flax_attn.tasks.artifacts import Columns, Raw
 from flax_attn.tasks.evidence import Mattered
-from flax_attn.tasks.pairs import TextEncoder
+from flax_attn.tasks.inputs.texts import Texts
 
 TEXTS = ["a fine old film , not dull", "dull", "fine fine film"]
 
 
 def encoder(**data):
-    return TextEncoder.fit(TextCSV(file="own.csv", vocabulary_size=50, **data), TEXTS)
+    rows = Columns(TEXTS, ["good", "bad", "good"])
+    data_set = TextCSV(file="own.csv", vocabulary_size=50, **data)
+    return Texts.fit(data_set, Raw({"train": rows}), False)
 
 
 @pytest.mark.parametrize("data", [{}, {"num_ngrams": 30}, {"num_ngrams": 30, "num_pairs": 20}])

@@ -55,7 +55,7 @@ def test_padding_has_no_part_in_the_loss_and_smoothing_none_in_evaluation():
     config = dates_bahdanau.get_config()
     config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5, "num_buckets": 1})
     config.label_smoothing = 0.1
-    measure = load(config).measure
+    loss_of = load(config).loss
     rng = np.random.default_rng(0)
     logits, labels, mask = (
         rng.normal(size=(3, 4, 5)).astype(np.float32),
@@ -68,7 +68,7 @@ def test_padding_has_no_part_in_the_loss_and_smoothing_none_in_evaluation():
     plain = -np.mean([log_p[i, j, labels[i, j]] for i, j in real])
     smooth = np.mean([-0.9 * log_p[i, j, labels[i, j]] - 0.1 * log_p[i, j].mean() for i, j in real])
     for train, expected in ((False, plain), (True, smooth)):
-        loss, metrics = measure(
+        loss, metrics = loss_of(
             jnp.asarray(logits),
             {},
             {"targets": jnp.asarray(labels), "mask": jnp.asarray(mask)},

@@ -3,11 +3,10 @@
 import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from flax_attn.data.sets import DataSet
 from flax_attn.models.forward import Inputs
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies
@@ -19,6 +18,8 @@ from flax_attn.types import Json, JsonObject, Tree, UserInput
 if TYPE_CHECKING:
     from flax_attn.analysis.drawing import Figure
     from flax_attn.data.table import Table
+
+Data = Any  # the data set, of the class that an input is for
 
 
 class Encoded(NamedTuple):
@@ -52,20 +53,20 @@ class Input(abc.ABC):
     noun: ClassVar[str]
     num_examples: ClassVar[int] = 16
 
-    data: DataSet
+    data: Data
 
     @classmethod
     @abc.abstractmethod
-    def fit(cls, data: DataSet, raw: Raw, with_targets: bool):
+    def fit(cls, data: Data, raw: Raw, with_targets: bool) -> "Input":
         """Fits on the training split; `with_targets` where targets share the units of inputs."""
 
     @classmethod
     @abc.abstractmethod
-    def restore(cls, data: DataSet, kept: Kept):
+    def restore(cls, data: Data, kept: Kept) -> "Input":
         """Restores what `fit` has found from the run directory."""
 
     @classmethod
-    def file_names(cls, data: DataSet) -> tuple[str, ...]:
+    def file_names(cls, data: Data) -> tuple[str, ...]:
         """Returns the names of further files of the run directory that `restore` needs."""
         return ()
 
@@ -95,10 +96,7 @@ class Input(abc.ABC):
 
     @abc.abstractmethod
     def shapes(self) -> Tree:
-        """Returns the shapes of the arrays of `encode` as `jax.export` reads them.
-
-        A letter is a size that may differ, such as the `b` rows of length `t`.
-        """
+        """Returns the shapes of the arrays of `encode` as `jax.export` reads them."""
 
     @abc.abstractmethod
     def read(self, inputs: UserInput) -> Encoded:
@@ -127,10 +125,7 @@ class Input(abc.ABC):
 
     @classmethod
     def weights(cls, run: Record, index: int) -> dict[str, np.ndarray]:
-        """Returns the attention of an example by name, `(heads, q, k)` without padding.
-
-        Hops stand where heads do, with one query each.
-        """
+        """Returns the attention of an example by name, `(heads, q, k)` without padding."""
         named = run.attention.items()
         return {name: replies.by_heads(name, weights[index]) for name, weights in named}
 
@@ -142,5 +137,7 @@ class Input(abc.ABC):
         """Draws an attention on test examples, each with a verdict and its colour."""
 
     @abc.abstractmethod
-    def draw(self, inputs: UserInput, prediction: Prediction, verdicts: list[str], name: str):
+    def draw(
+        self, inputs: UserInput, prediction: Prediction, verdicts: list[str], name: str
+    ) -> "Figure":
         """Draws a user's inputs with the verdict of each and the first attention."""

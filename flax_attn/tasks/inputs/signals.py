@@ -118,7 +118,6 @@ class Signals(Input):
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:
-        """Returns the channels `(channels, t)` of a signal, and the marks of the shapes in it."""
         from flax_attn.analysis import shapes
 
         shown = shapes.marks_of(run, index)

@@ -187,10 +187,6 @@ class Texts(Input):
         return Encoded(self.encode(texts), tokens, known)
 
     def requested(self, request: Request) -> Requested:
-        """Reads the texts given, the rows of a table, or the lines of a file.
-
-        Warns of rows that cannot be predicted, of unknown words, and of texts that are too long.
-        """
         column = getattr(self.data, "text_column", TEXT_COLUMN)
         if has_table(request):
             table = read_table(request, column)
@@ -256,7 +252,6 @@ class Texts(Input):
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:
-        """Returns the tokens of a text, and which of them the model knows."""
         length = int(run.examples["lengths"][index])
         tokens = replies.written(run.examples["words"][index, :length])
         known = (run.examples["inputs"][index, :length] >= FIRST_WORD).tolist()

@@ -42,12 +42,12 @@ class Target(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def fit(cls, data: DataSet, raw: Raw, recipe: Recipe, inputs: Input):
+    def fit(cls, data: DataSet, raw: Raw, recipe: Recipe, inputs: Input) -> "Target":
         """Fits on the training split. `inputs` are fitted already."""
 
     @classmethod
     @abc.abstractmethod
-    def restore(cls, data: DataSet, kept: Kept, recipe: Recipe):
+    def restore(cls, data: DataSet, kept: Kept, recipe: Recipe) -> "Target":
         """Restores what `fit` has found from the run directory."""
 
     @classmethod

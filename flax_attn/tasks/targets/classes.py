@@ -56,7 +56,10 @@ WHY_BEST = "also reads parts of words and pairs of words; wants some thousand te
 
 @dataclass(frozen=True)
 class Classes(Target):
-    """Classes by name. `weights` are one over the number of training examples of each."""
+    """Classes by name. `weights` are one over the number of training examples of each.
+
+    The `penalty` of a model is added to the loss, whose labels are smoothed in training.
+    """
 
     name = "classes"
     score = "loss"
@@ -98,10 +101,6 @@ class Classes(Target):
         return encoded(raw, self.names)
 
     def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
-        """Computes the cross-entropy, weighted by class where the recipe says so.
-
-        In training labels are smoothed. The `penalty` of a model is added to the loss.
-        """
         recipe, logits, labels = self.recipe, logits_of(outputs), batch["targets"]  # (b, classes)
         weights = jnp.array(self.weights, jnp.float32) if recipe.class_weights else None
         mask = mask_of(batch, len(logits))
@@ -124,7 +123,6 @@ class Classes(Target):
     def results(
         self, outputs: Sequence[np.ndarray], targets: np.ndarray, shown: int, raw: UserInput
     ) -> Evaluation:
-        """Computes the confusion matrix over all seeds, and figures of each class."""
         logits = np.stack([logits_of(one) for one in outputs])  # (seeds, n, classes)
         every = jnp.ones(len(targets), bool)
         count = lambda one: confusion(jnp.asarray(one), jnp.asarray(targets), every).matrix
@@ -150,10 +148,6 @@ class Classes(Target):
         return replies.classified(output, self.names)
 
     def describe(self, names: Sequence[str], prediction: Prediction) -> list[JsonObject]:
-        """Returns the classes in falling order, and the weights of tokens or of patches.
-
-        Of many classes, such as the words of a vocabulary, the most probable are described.
-        """
         return describe(names, prediction)
 
     def show(self, row: JsonObject, console: "Console") -> None:

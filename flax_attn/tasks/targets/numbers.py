@@ -42,7 +42,10 @@ NUM_POINTS = 2_000  # test examples of which a run keeps the target and the pred
 
 @dataclass(frozen=True)
 class Number(Target):
-    """A number, normalized by the mean and the deviation of the training split."""
+    """A number, normalized by the mean and the deviation of the training split.
+
+    The `penalty` of a model is added to the loss.
+    """
 
     name = "number"
     score = "mse"
@@ -74,10 +77,6 @@ class Number(Target):
         return self.normalization.apply(raw)
 
     def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
-        """Computes the mean squared error, and the mean absolute error in the user's units.
-
-        The `penalty` of a model is added to the loss.
-        """
         mask, predicted = mask_of(batch, len(outputs)), number_of(outputs)  # (b,)
         error = squared_error(predicted, batch["targets"], mask)
         distance = jnp.abs(predicted - batch["targets"]) * self.normalization.std
@@ -145,7 +144,6 @@ class Number(Target):
 
     @classmethod
     def beside_examples(cls, run: Record) -> JsonObject:
-        """Returns the stored numbers of the test split and their predictions."""
         return {name: replies.numbers(run.examples[name]) for name in ("targets", "predictions")}
 
     @classmethod

@@ -120,13 +120,12 @@ class Signal(Target):
 
     @classmethod
     def sentence(cls, run: Record, inputs: type[Input]) -> str:
-        derived = run.config.get("derived", {})
-        unit = derived["inputs"]["std"] if "inputs" in derived else 1.0
-        error = float(np.sqrt(run.mean("mse"))) * unit
+        does, error = cls.summary(run, inputs), float(np.sqrt(run.mean("mse")))
+        if "relevant" in run.config["data"]:
+            return f"{does}, off by {error:.2g} of its standard deviation"
+        error *= run.config["derived"].get("inputs", {}).get("std", 1.0)
         tallest = float(np.max(run.examples["targets"], initial=0))
-        return f"{cls.summary(run, inputs)}, with an error of {error:.2g} for heights up to " + (
-            f"{tallest:.3g}"
-        )
+        return f"{does}, with an error of {error:.2g} for heights up to {tallest:.3g}"
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:
