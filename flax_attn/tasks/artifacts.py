@@ -57,9 +57,9 @@ class Kept(NamedTuple):
         files: the contents of further files of the run, as JSON by name.
     """
 
-    derived: dict[str, Json]
-    sizes: dict[str, int]
-    files: dict[str, Json]
+    derived: dict[str, Json] = {}
+    sizes: dict[str, int] = {}
+    files: dict[str, Json] = {}
 
 
 class Evaluation(NamedTuple):

@@ -5,6 +5,8 @@ leave encoding to the input and decoding to the target.
 """
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,9 +122,8 @@ class GridTask(Task):
 
     @property
     def kept(self) -> Kept:  # pyright: ignore[reportIncompatibleVariableOverride]
-        facts = {"files": dict(self.files)} | self.inputs.facts() | self.target.facts()
-        sizes = self.inputs.sizes() | self.target.sizes(self.inputs)
-        return Kept(facts, sizes, self.inputs.files() | self.target.files())
+        parts = Kept({"files": dict(self.files)}), self.inputs.kept, self.target.kept(self.inputs)
+        return Kept(*(functools.reduce(operator.or_, values) for values in zip(*parts)))
 
     def sample(self) -> Inputs:
         return self.inputs.sample(self.recipe.batch_size)
@@ -192,7 +193,7 @@ class GridTask(Task):
 
     def answer(self, asked: Asked, look: Look) -> JsonObject:
         looked, reply = self.inputs.answer(asked, look)
-        return reply | self.target.reply(looked["outputs"][0])
+        return reply | self.target.reply(np.asarray(looked["outputs"][0]))
 
     def live_inputs(self) -> dict[str, jax.ShapeDtypeStruct]:
         sample: Tree = self.sample()

@@ -368,7 +368,7 @@ class LanguageModel(Task):
 
     @property
     def num_unwritten(self) -> int:
-        """The number of first tokens that are not text, such as padding."""
+        """Returns the number of first tokens that are not text, such as padding."""
         return NEVER
 
     def tokenization(self) -> JsonObject:

@@ -17,7 +17,7 @@ from flax_attn.data.tokenizers import (
 )
 from flax_attn.errors import UsageError
 from flax_attn.tasks.artifacts import Kept
-from flax_attn.types import Batch, Json
+from flax_attn.types import Batch
 
 FIRST_WORD = 2  # of a vocabulary: before it are padding and the unknown word
 Part = tuple[str, bool]  # of a text, as it is written, and whether the model knows it
@@ -52,7 +52,7 @@ class PairEncoder(NamedTuple):
         shared = data.shared_vocabulary
         target = source if shared else tokenizer_from_json(kept.files["target_tokenizer.json"])
         encoder = cls(data, source, target)
-        check_sizes(encoder.sizes(), kept.sizes)
+        check_sizes(encoder.kept.sizes, kept.sizes)
         return encoder
 
     @staticmethod
@@ -66,15 +66,15 @@ class PairEncoder(NamedTuple):
         """Returns the token that stands for the end of a sequence."""
         return self.target.size
 
-    def sizes(self) -> dict[str, int]:
-        """Returns the fields of the model that the tokenizers decide."""
+    @property
+    def kept(self) -> Kept:
+        """Returns the tokenizers, and the fields of the model that they decide."""
         sizes = self.source.size, self.target.size + 1
-        return dict(zip(("source_vocabulary_size", "target_vocabulary_size"), sizes))
-
-    def files(self) -> dict[str, Json]:
-        """Returns the tokenizers as JSON, by the name of the file."""
         named = zip(self.file_names(self.data), (self.source, self.target))
-        return {name: tokenizer.to_json() for name, tokenizer in named}
+        return Kept(
+            sizes=dict(zip(("source_vocabulary_size", "target_vocabulary_size"), sizes)),
+            files={name: tokenizer.to_json() for name, tokenizer in named},
+        )
 
     def clean(self, text: str) -> str:
         """Returns the text after preprocessing."""

@@ -104,9 +104,7 @@ class PairsOfTexts(Task):
         ordered = {name: for_buckets(batch, data.num_buckets) for name, batch in batches.items()}
         inputs = batches["train"]["inputs"]
         longest = {side: int(inputs[f"{side}_lengths"].max()) for side in ("source", "target")}
-        kept = Kept(
-            {"files": dict(raw.files), "longest": longest}, encoder.sizes(), encoder.files()
-        )
+        kept = encoder.kept._replace(derived={"files": dict(raw.files), "longest": longest})
         rows = Rows(ordered["train"], {name: ordered[name] for name in recipe.evaluate})
         return cls(data, recipe, kept, encoder, rows, batches["test"], splits["test"])
 
@@ -120,12 +118,12 @@ class PairsOfTexts(Task):
 
     @property
     def longest_source(self) -> int:
-        """The tokens of the longest source in training."""
+        """Returns the tokens of the longest source in training."""
         return self.kept.derived["longest"]["source"]
 
     @property
     def max_length(self) -> int:
-        """The tokens that a translation may have: twice those of the longest in training."""
+        """Returns how many tokens a translation may have: twice those of the longest in training."""
         return 2 * self.kept.derived["longest"]["target"]
 
     def sample(self) -> Inputs:

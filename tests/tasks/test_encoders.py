@@ -9,7 +9,7 @@ from flax_attn.data.sets import Reverse
 from flax_attn.data.sets.texts import TextCSV
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
-from flax_attn.tasks.artifacts import Columns, Kept, Raw
+from flax_attn.tasks.artifacts import Columns, Raw
 from flax_attn.tasks.inputs.texts import Texts
 from flax_attn.tasks.pairs import PairEncoder
 from flax_attn.tasks.translation import PairsOfTexts
@@ -69,8 +69,8 @@ def test_tokenizers_of_other_sizes_than_the_models_are_told(kind):
     else:
         data = Reverse()
         encoder = PairEncoder.fit(data, [Pair("a b", "b a"), Pair("c", "c")])
-    kept = Kept({}, encoder.sizes(), encoder.files())
-    assert kind.restore(data, kept).sizes() == kept.sizes
+    kept = encoder.kept
+    assert kind.restore(data, kept).kept == kept
     name = next(iter(kept.sizes))
     wrong = kept._replace(sizes=kept.sizes | {name: 9})
     with pytest.raises(ValueError, match=name):

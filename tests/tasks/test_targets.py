@@ -58,8 +58,10 @@ def test_seeds_predict_the_mean_of_their_probabilities():
     """One seed is sure of the wrong class, so the mean of the logits would be wrong."""
     shares = np.array([[0.999, 0.001], [0.1, 0.9], [0.1, 0.9]])
     logits = np.repeat(np.log(shares)[:, None], 4, axis=1).astype(np.float32)
-    np.testing.assert_allclose(classes().decode(logits), [[1.199 / 3, 1.801 / 3]] * 4, rtol=1e-5)
-    results = classes().results(logits, np.ones(4, int), 4, ["b"] * 4)
+    np.testing.assert_allclose(
+        classes().decode(list(logits)), [[1.199 / 3, 1.801 / 3]] * 4, rtol=1e-5
+    )
+    results = classes().results(list(logits), np.ones(4, int), 4, ["b"] * 4)
     assert results.metrics["ensemble/test/accuracy"] == [1.0]
 
 
@@ -67,13 +69,15 @@ def test_figures_of_a_class_are_means_over_seeds():
     """Class a has 3 examples; one seed calls all of them b, the other is right."""
     labels = np.array([0, 0, 0, 1])
     logits = 10 * np.stack([np.eye(2)[[1] * 4], np.eye(2)[labels]]).astype(np.float32)
-    results = classes().results(logits, labels, 4, [])
+    results = classes().results(list(logits), labels, 4, [])
     assert results.arrays["confusion"].tolist() == [[3, 3], [0, 2]]
     of_a, of_b = (results.summary["classes"][name] for name in "ab")
     assert (of_a["support"], of_b["support"]) == (3, 1)
     assert (of_a["precision"], of_a["recall"]) == (0.5, 0.5)
     np.testing.assert_allclose([of_b["precision"], of_b["recall"]], [(1 + 1 / 4) / 2, 1])
-    assert classes().results(logits[:1], labels, 4, []).metrics == {}  # one seed is no ensemble
+    assert (
+        classes().results(list(logits[:1]), labels, 4, []).metrics == {}
+    )  # one seed is no ensemble
 
 
 @pytest.mark.parametrize(("count", "described"), [(2, 2), (100, 100), (101, 12)])

@@ -13,7 +13,7 @@ from flax_attn.tasks import replies
 from flax_attn.tasks.artifacts import Kept, Look, Prediction, Raw
 from flax_attn.tasks.asking import Asked
 from flax_attn.tasks.requests import Request
-from flax_attn.types import Json, JsonObject, Tree, UserInput
+from flax_attn.types import JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
     from flax_attn.analysis.drawing import Figure
@@ -70,17 +70,10 @@ class Input(abc.ABC):
         """Returns the names of further files of the run directory that `restore` needs."""
         return ()
 
-    def facts(self) -> JsonObject:
-        """Returns what the data decided, for `config.json`."""
-        return {}
-
-    def files(self) -> dict[str, Json]:
-        """Returns the contents of the files of `file_names`."""
-        return {}
-
-    def sizes(self) -> dict[str, int]:
-        """Returns the fields of the model that the inputs decide."""
-        return {}
+    @property
+    @abc.abstractmethod
+    def kept(self) -> Kept:
+        """Returns what the inputs of the training split decided."""
 
     @abc.abstractmethod
     def encode(self, raw: UserInput) -> Inputs:

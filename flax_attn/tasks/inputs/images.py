@@ -44,11 +44,12 @@ class Images(Input):
 
     @property
     def channels(self) -> int:
-        """The number of channels of an image; grey ones have one."""
+        """Returns the number of channels of an image; grey ones have one."""
         return 1
 
-    def facts(self) -> JsonObject:
-        return {"shape": list(self.shape)}
+    @property
+    def kept(self) -> Kept:
+        return Kept({"shape": list(self.shape)})
 
     def encode(self, raw: UserInput) -> Inputs:
         return raw

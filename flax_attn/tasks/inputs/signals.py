@@ -59,9 +59,10 @@ class Signals(Input):
         stored = kept.derived.get("inputs")
         return cls(data, (length, channels), stored and Normalization.restore(stored))
 
-    def facts(self) -> JsonObject:
+    @property
+    def kept(self) -> Kept:
         stored = self.normalization and {"inputs": self.normalization._asdict()}
-        return {"shape": list(self.shape)} | (stored or {})
+        return Kept({"shape": list(self.shape)} | (stored or {}))
 
     def encode(self, raw: UserInput) -> Inputs:
         return raw

@@ -42,7 +42,7 @@ from flax_attn.tasks.requests import (
     warn,
 )
 from flax_attn.tasks.token_rows import STRONG, token_weights
-from flax_attn.types import Json, JsonObject, Tree, UserInput
+from flax_attn.types import JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
     from flax_attn.analysis.drawing import Figure
@@ -84,24 +84,22 @@ class Texts(Input):
     def restore(cls, data: ReadTexts, kept: Kept) -> "Texts":
         pairs = tokenizer_from_json(kept.files["pairs.json"]) if data.num_pairs else None
         restored = cls(data, tokenizer_from_json(kept.files["tokenizer.json"]), pairs)
-        check_sizes(restored.sizes(), kept.sizes)
+        check_sizes(restored.kept.sizes, kept.sizes)
         return restored
 
     @classmethod
     def file_names(cls, data: ReadTexts) -> tuple[str, ...]:
         return ("tokenizer.json", "pairs.json") if data.num_pairs else ("tokenizer.json",)
 
-    def sizes(self) -> dict[str, int]:
+    @property
+    def kept(self) -> Kept:
         sizes = {"vocabulary_size": self.tokenizer.size}
+        files = {"tokenizer.json": self.tokenizer.to_json()}
         if self.pairs is not None:
-            sizes["num_pairs"] = self.pairs.size
+            sizes["num_pairs"], files["pairs.json"] = self.pairs.size, self.pairs.to_json()
         if self.data.num_ngrams:
             sizes["num_ngrams"] = self.data.num_ngrams
-        return sizes
-
-    def files(self) -> dict[str, Json]:
-        files = {"tokenizer.json": self.tokenizer.to_json()}
-        return files if self.pairs is None else files | {"pairs.json": self.pairs.to_json()}
+        return Kept({}, sizes, files)
 
     def clean(self, text: str) -> str:
         """Returns the text after preprocessing."""

@@ -13,7 +13,7 @@ from flax_attn.data.sets import DataSet
 from flax_attn.runs.reading import Record
 from flax_attn.tasks.artifacts import Evaluation, Kept, LossAndMetrics, Prediction, Raw, Recipe
 from flax_attn.tasks.inputs.base import Input
-from flax_attn.types import Batch, Json, JsonObject, Tree, UserInput
+from flax_attn.types import Batch, JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,17 +55,9 @@ class Target(abc.ABC):
         """Returns the names of further files of the run directory that `restore` needs."""
         return ()
 
-    def facts(self) -> JsonObject:
-        """Returns what the data decided, for `config.json`."""
-        return {}
-
-    def files(self) -> dict[str, Json]:
-        """Returns the contents of the files of `file_names`."""
-        return {}
-
-    def sizes(self, inputs: Input) -> dict[str, int]:
-        """Returns the fields of the model that the targets decide."""
-        return {}
+    def kept(self, inputs: Input) -> Kept:
+        """Returns what the targets of the training split decided."""
+        return Kept()
 
     @abc.abstractmethod
     def encode(self, raw: UserInput) -> Array | np.ndarray:

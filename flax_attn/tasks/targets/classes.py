@@ -42,7 +42,7 @@ from flax_attn.training.metrics import (
     mask_of,
     weighted_mean,
 )
-from flax_attn.types import Batch, Json, JsonObject, Tree, UserInput
+from flax_attn.types import Batch, JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -88,14 +88,9 @@ class Classes(Target):
     def file_names(cls) -> tuple[str, ...]:
         return ("labels.json",)
 
-    def facts(self) -> JsonObject:
-        return {"classes": self.names, "class_weights": self.weights}
-
-    def files(self) -> dict[str, Json]:
-        return {"labels.json": self.names}
-
-    def sizes(self, inputs: Input) -> dict[str, int]:
-        return {"num_classes": len(self.names)}
+    def kept(self, inputs: Input) -> Kept:
+        facts = {"classes": self.names, "class_weights": self.weights}
+        return Kept(facts, {"num_classes": len(self.names)}, {"labels.json": self.names})
 
     def encode(self, raw: UserInput) -> np.ndarray:
         return encoded(raw, self.names)

@@ -66,12 +66,10 @@ class Number(Target):
     def restore(cls, data: DataSet, kept: Kept, recipe: Recipe) -> "Number":
         return cls(data, recipe, Normalization.restore(kept.derived["targets"]))
 
-    def facts(self) -> JsonObject:
-        return {"targets": self.normalization._asdict()}
-
-    def sizes(self, inputs: Input) -> dict[str, int]:
+    def kept(self, inputs: Input) -> Kept:
         # models of signals have one output by default, and those of users need no field for it
-        return {} if inputs.name == "signal" else {"num_classes": 1}
+        sizes = {} if inputs.name == "signal" else {"num_classes": 1}
+        return Kept({"targets": self.normalization._asdict()}, sizes)
 
     def encode(self, raw: UserInput) -> Array | np.ndarray:
         return self.normalization.apply(raw)
@@ -100,7 +98,7 @@ class Number(Target):
         return Evaluation(arrays, metrics)
 
     def reply(self, output: np.ndarray) -> JsonObject:
-        return {"outputs": replies.array(np.asarray(output)[None])}
+        return {"outputs": replies.array(output[None])}
 
     def describe(self, names: Sequence[str], prediction: Prediction) -> list[JsonObject]:
         tokens = describe_tokens(prediction)

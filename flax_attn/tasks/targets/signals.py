@@ -65,7 +65,7 @@ class Signal(Target):
 
     @property
     def relevant(self) -> int | None:
-        """The input series that decides the output, where the data set knows it."""
+        """Returns the input series that decides the output, where the data set knows it."""
         return getattr(self.data, "relevant", None)
 
     def encode(self, raw: UserInput) -> Array | np.ndarray:
