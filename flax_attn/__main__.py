@@ -20,10 +20,7 @@ TIMEOUT = 300  # seconds
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs the command and returns its exit code.
-
-    The code is 0, 2 for bad input, with one line on standard error, or 130 after Ctrl-C.
-    """
+    """Runs the command and returns 0, 2 after one line about bad input, or 130 after Ctrl-C."""
     arguments = sys.argv[1:] if argv is None else argv
     if "MPLBACKEND" in os.environ:  # a notebook sets its own, which need not be installed here
         os.environ["MPLBACKEND"] = "agg"
@@ -158,13 +155,10 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     waits = f"seconds that a process waits for the others (default: {TIMEOUT})"
     flag("--timeout", type=int, default=TIMEOUT, help=waits)
     parser.epilog = "Any key of the config is a flag: --num_epochs=3, --model.features=32."
-    without_configs = parser.format_help
-
-    def format_help() -> str:  # the configs are read where help is asked for
-        width = shutil.get_terminal_size().columns - 2
-        return f"{without_configs()}\nconfigs:\n{config_files.listed(width)}\n"
-
-    parser.format_help = format_help
+    plain = parser.format_help
+    width = shutil.get_terminal_size().columns - 2
+    # the configs are read where help is asked for
+    parser.format_help = lambda: f"{plain()}\nconfigs:\n{config_files.listed(width)}\n"
 
 
 def run_train(args: argparse.Namespace) -> list[Path]:
@@ -296,9 +290,8 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
 
 
 def run_demo(args: argparse.Namespace) -> list[Path]:
-    for name in args.names:
-        if name not in shipped.NAMES:
-            raise UsageError(unknown("demo", name, shipped.NAMES))
+    for name in set(args.names) - set(shipped.NAMES):
+        raise UsageError(unknown("demo", name, shipped.NAMES))
     args.runs = [shipped.unpacked(name) for name in dict.fromkeys(args.names or shipped.NAMES)]
     return run_explore(args)
 

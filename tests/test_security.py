@@ -123,7 +123,8 @@ def test_3_no_file_under_the_name_of_a_config_is_run(run, tmp_path, monkeypatch,
 def test_4_names_that_lead_elsewhere_touch_nothing_there(run, tmp_path, name):
     copy, victim = shutil.copytree(run.path, tmp_path / "run"), tmp_path / "victim.txt"
     victim.write_text("mine")
-    (copy / "sums.json").write_text(json.dumps({name: {"bytes": 1, "sha256": "x"}}))
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"name": name}))
     with tiny.untrained():
         assert main([*TRAIN, f"--workdir={copy}"]) in (0, 2)
     assert victim.read_text() == "mine"

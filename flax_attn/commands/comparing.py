@@ -9,11 +9,11 @@ from flax_attn import tasks
 from flax_attn.analysis import tables
 from flax_attn.analysis.drawing import Figure, save
 from flax_attn.analysis.losses import loss_curves
-from flax_attn.errors import UsageError
 from flax_attn.files import missing, remove_empty
 from flax_attn.page.report import with_own_names
 from flax_attn.runs.directory import check_no_file_of_run
 from flax_attn.runs.reading import Record
+from flax_attn.schema import require
 from flax_attn.tasks.user_files import PICTURES
 
 DRAWN = ("loss", "predictions")  # the names of the figures
@@ -22,23 +22,16 @@ DRAWN = ("loss", "predictions")  # the names of the figures
 def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
     """Prints one table of the runs and draws their losses.
 
-    Predictions are drawn where the runs were tested on the same data.
+    Predictions are drawn where the runs were tested on the same data. Returns the paths of the
+    figures, in the directory `output`.
 
-    Returns the paths of the figures, in the directory `output`.
-
-    Raises:
-        OSError: an output directory that cannot be written.
-        UsageError: a run that is not finished or is damaged, or runs of several tasks.
+    Raises a UsageError for a run that is not finished or is damaged, and runs of several tasks.
     """
     runs = tasks.read_runs(paths)
     names = sorted({run.task for run in runs})
-    if len(names) > 1:
-        raise UsageError(
-            f"expected runs of one task, got {' and '.join(names)}; compare them apart"
-        )
+    require(len(names) == 1, f"runs of one task, got {' and '.join(names)}; compare them apart")
     runs = with_own_names(runs)
-    if output.suffix in PICTURES:
-        raise UsageError(f"expected a folder as --output, for several pictures, got {output}")
+    require(output.suffix not in PICTURES, f"a folder as --output, got {output}")
     for name in DRAWN:
         check_no_file_of_run(output / f"{name}.png", "--output")
     new = missing(output)
@@ -46,10 +39,8 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
         output.mkdir(parents=True, exist_ok=True)
         tables.print_comparison(runs, console)
         if any(run.files != runs[0].files for run in runs):
-            console.print(
-                "the runs are of different data, so their figures cannot be compared",
-                soft_wrap=True,
-            )
+            note = "the runs are of different data, so their figures cannot be compared"
+            console.print(note, soft_wrap=True)
         figures = draw(runs, console)
         return [save(figure, output / f"{name}.png") for name, figure in figures.items()]
     finally:
@@ -59,8 +50,6 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
 def draw(runs: list[Record], console: Console) -> dict[str, Figure]:
     """Draws the figures of the runs, by name."""
     drawn = {"loss": loss_curves(runs)}
-    if any(run.task != runs[0].task for run in runs):
-        return drawn
     inputs = [run.examples["inputs"] for run in runs]
     if all(np.array_equal(one, inputs[0]) for one in inputs):
         return drawn | tasks.TASKS[runs[0].task].draw_together(runs)

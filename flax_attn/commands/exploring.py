@@ -9,23 +9,22 @@ import webbrowser
 from pathlib import Path
 
 from flax_attn import published, tasks
-from flax_attn.errors import UsageError, escaped
+from flax_attn.errors import escaped
 from flax_attn.experiment import loading
 from flax_attn.experiment.loading import Run
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.server import Explorer, open_explorer
 from flax_attn.page.report import page_of_published, report
 from flax_attn.runs.reading import Record
+from flax_attn.schema import require
 from flax_attn.tasks.requests import warn
 
 
 def explore(args: argparse.Namespace) -> None:
     """Serves the page until Ctrl-C, which is raised as KeyboardInterrupt."""
     are_published = any(published.is_published(path) for path in args.runs)
-    if len(args.runs) > (1 if are_published else 2):
-        raise UsageError(
-            f"expected one run, two runs or one published model, got {len(args.runs)} paths"
-        )
+    fit = len(args.runs) <= (1 if are_published else 2)
+    require(fit, f"one run, two runs or one published model, got {len(args.runs)} paths")
     if are_published:
         return explore_published(args.runs[0], args.port, args.open)
     records = tasks.read_runs(args.runs)
@@ -36,10 +35,7 @@ def explore(args: argparse.Namespace) -> None:
 
 def serve(records: list[Record], runs: list[Run], port: int | None, opens: bool) -> None:
     """Serves the page of runs until Ctrl-C. `records` are what their directories hold."""
-
-    def make_page(token: str) -> str:
-        return with_token(report(records, mode="explore"), token)
-
+    make_page = lambda token: with_token(report(records, mode="explore"), token)
     with open_explorer(port, make_page, [Answers(run) for run in runs]) as server:
         announce(server, " and ".join(record.name for record in records), opens)
         server.serve_forever()
@@ -66,14 +62,11 @@ def announce(server: Explorer, names: str, opens: bool) -> None:
 
 
 def check_inputs(runs: list[Run]) -> None:
-    """Raises a UsageError for two runs of one kind whose inputs have other sizes."""
-    if len({run.task.name for run in runs}) > 1:
-        return
-    shapes = [getattr(run.task, "shape", getattr(run.task, "image_shape", None)) for run in runs]
-    if len(set(shapes)) > 1:
-        raise UsageError(
-            f"expected two runs that take the same input, got {' and '.join(map(str, shapes))}"
-        )
+    """Raises a UsageError for two runs on one kind of input whose inputs have other sizes."""
+    shapes = [getattr(getattr(run.task, "inputs", None), "shape", None) for run in runs]
+    if len({run.task.name.partition("-")[0] for run in runs}) == 1:
+        got = " and ".join(map(str, shapes))
+        require(len(set(shapes)) == 1, f"two runs that take the same input, got {got}")
 
 
 def with_token(page: str, token: str) -> str:

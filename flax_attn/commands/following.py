@@ -23,8 +23,6 @@ from flax_attn.types import JsonObject
 class Follower:
     """Serves the page of a run from its first parameters on.
 
-    A port that is in use is a UsageError.
-
     Attributes:
         server: of the page; None before the first model.
         answers: of the run; their parameters are the newest.
@@ -53,10 +51,7 @@ class Follower:
         record = record_of(self.config, self.workdir, trained)
         run = Run(self.workdir, task, model, params, self.config, record.summary, rows)
         self.answers, self.does = Answers(run), task.summary(record)
-
-        def make_page(token: str) -> str:
-            return with_token(report([record], mode="follow"), token)
-
+        make_page = lambda token: with_token(report([record], mode="follow"), token)
         self.server = open_explorer(self.port, make_page, [self.answers], self.state)
         announce(self.server, record.name, self.opens)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()

@@ -3,9 +3,11 @@
 import argparse
 from pathlib import Path
 
-from flax_attn.errors import UsageError, escaped_lines
+from flax_attn.errors import escaped_lines
 from flax_attn.experiment import loading
+from flax_attn.schema import require
 from flax_attn.tasks.requests import check_figure, warn
+from flax_attn.types import Options
 
 BETWEEN = "-" * 15  # two texts
 UNFINISHED = "\ufffd"  # stands for the first bytes of a character
@@ -33,16 +35,13 @@ def generate(args: argparse.Namespace) -> list[Path]:
 
     Returns the paths of what was drawn.
     """
-    if args.samples < 1:
-        raise UsageError(f"expected --samples of at least 1, got {args.samples}")
+    require(args.samples > 0, f"--samples of at least 1, got {args.samples}")
     check_figure(args.figure)
     run = loading.load(args.run, warn, allow=tuple(args.allow))
-    sampling = {"temperature": args.temperature, "top_k": args.top_k, "seed": args.seed}
-    printed = Printed()
-    on_texts = printed.show if args.samples == 1 else None
-    generated = run.generate(
-        [args.prompt] * args.samples, length=args.length, **sampling, on_texts=on_texts
-    )
+    printed, names = Printed(), ("length", "temperature", "top_k", "seed")
+    options: Options = {name: getattr(args, name) for name in names}
+    options["on_texts"] = printed.show if args.samples == 1 else None
+    generated = run.generate([args.prompt] * args.samples, **options)
     printed.finish(f"\n{BETWEEN}\n".join(generated.texts))
     if args.figure is None:
         return []

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from flax_attn import platforms, published
 from flax_attn.analysis.tables import wide_console
-from flax_attn.errors import UsageError
 from flax_attn.experiment import loading
 from flax_attn.files import check_data_folder
+from flax_attn.schema import require
 from flax_attn.tasks import terminal
 from flax_attn.tasks.requests import Load, Request, warn
 from flax_attn.tasks.task import Task
@@ -16,14 +16,12 @@ from flax_attn.tasks.task import Task
 def predict(args: argparse.Namespace) -> list[Path]:
     """Predicts what the arguments ask for. Returns the paths of what was written.
 
-    Raises:
-        UsageError: an option that is not for this kind of task, or inputs that are not of it.
-            Nothing is written then.
+    Raises a UsageError for an option or inputs that are not of the task. Nothing is written then.
     """
     request = Request.of(args)
     task, name, load = opened(request)
-    if not task.takes_beam and (request.beam is not None or request.num_best != 1):
-        raise UsageError("expected --beam and --best beside a run on translation alone")
+    is_plain = request.beam is None and request.num_best == 1
+    require(task.takes_beam or is_plain, "--beam and --best beside a run on translation alone")
     if request.why:
         check_words(task, name)
     if len(request.texts) > 1 and all(len(text.split()) == 1 for text in request.texts):
@@ -40,8 +38,8 @@ def print_words(args: argparse.Namespace) -> list[Path]:
     """Prints which words mattered. Errors are those of `predict`."""
     request = Request.of(args)
     check_data_folder("--manual_dir", request.manual_dir)
-    if min(request.num_texts, request.num_words) < 1:
-        raise UsageError("expected --texts and --words to be whole numbers above 0")
+    are_some = min(request.num_texts, request.num_words) > 0
+    require(are_some, "--texts and --words to be whole numbers above 0")
     task, name, load = opened(request)
     check_words(task, name)
     terminal.words(request, load, wide_console())
@@ -60,5 +58,4 @@ def opened(request: Request) -> tuple[type[Task], str, Load]:
 
 def check_words(task: type[Task], name: str) -> None:
     """Raises a UsageError for a task without classes of texts."""
-    if not task.tells_why:
-        raise UsageError(f"expected a run on texts in classes, such as text_csv, got one on {name}")
+    require(task.tells_why, f"a run on texts in classes, such as text_csv, got one on {name}")

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
@@ -27,11 +27,9 @@ class Shown(NamedTuple):
 @contextlib.contextmanager
 def shown(num_epochs: int, console: Console) -> Iterator[Shown]:
     """Shows a training while it runs. Its length is `num_epochs`."""
-    if not console.is_terminal:
-        yield Shown(_lines(num_epochs, console), None)
-        return
     with contextlib.ExitStack() as stack:
-        yield _bar(num_epochs, console, stack)
+        is_live = console.is_terminal
+        yield _bar(num_epochs, console, stack) if is_live else _lines(num_epochs, console)
 
 
 def _bar(num_epochs: int, console: Console, stack: contextlib.ExitStack) -> Shown:
@@ -49,9 +47,7 @@ def _bar(num_epochs: int, console: Console, stack: contextlib.ExitStack) -> Show
     def show(epoch: int, done: float, fields: Options) -> None:
         if not bar.tasks:  # the bar comes with the first steps, below what is said before it
             stack.enter_context(bar)
-            bar.add_task(
-                "epoch", completed=epoch - 1, total=num_epochs, epoch=epoch, metrics="", speed=""
-            )
+            bar.add_task("epoch", total=num_epochs, epoch=epoch, metrics="", speed="")
         bar.update(bar.tasks[0].id, completed=epoch - 1 + done, epoch=epoch, **fields)
 
     def on_steps(steps: "Steps") -> None:
@@ -69,20 +65,18 @@ def _bar(num_epochs: int, console: Console, stack: contextlib.ExitStack) -> Show
     return Shown(on_epoch, on_steps)
 
 
-def _lines(num_epochs: int, console: Console) -> Callable[[list[Row]], None]:
-    """Returns a function that prints a line for the rows of an epoch."""
+def _lines(num_epochs: int, console: Console) -> Shown:
+    """Prints a line for the rows of an epoch."""
     last, width = [time.perf_counter()], len(str(num_epochs))
 
     def show(rows: list[Row]) -> None:
         now = time.perf_counter()
         seconds, last[0] = now - last[0], now
-        metrics = describe(mean_over_seeds(rows))
-        epoch = rows[0]["epoch"]
-        console.print(
-            f"epoch {epoch:>{width}}/{num_epochs}  {metrics}  {seconds:.1f} s", soft_wrap=True
-        )
+        metrics, epoch = describe(mean_over_seeds(rows)), f"{rows[0]['epoch']:>{width}}"
+        line = f"epoch {epoch}/{num_epochs}  {metrics}  {seconds:.1f} s"
+        console.print(line, soft_wrap=True)
 
-    return show
+    return Shown(show, None)
 
 
 def mean_over_seeds(rows: list[Row]) -> Row:

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 from flax_attn import tasks
-from flax_attn.errors import UsageError, escaped
+from flax_attn.errors import escaped
 from flax_attn.page.saving import check_output, write
+from flax_attn.schema import require
 
 STDOUT = Path("-")
 OUTPUT = "-o"
@@ -17,19 +18,13 @@ def report(args: argparse.Namespace) -> list[Path]:
     """Writes the page and returns its path, or prints it.
 
     Everything is checked before anything is written. A report that is there stays if this fails.
-
-    Raises:
-        OSError: no such file of weights.
-        UsageError: a run that is not finished or is damaged, a file that holds no weights, or an
-            output that cannot be written.
     """
     if args.output != STDOUT:
         check_output(args.output, OUTPUT)
     if any(path.suffix.lower() in ARRAYS for path in args.runs):
         from flax_attn.page.weights import page_of_file
 
-        if len(args.runs) > 1:
-            raise UsageError(f"expected one file of weights alone, got {len(args.runs)} paths")
+        require(len(args.runs) == 1, f"one file of weights alone, got {len(args.runs)} paths")
         return written(page_of_file(args.runs[0]), args.output)
     records = tasks.read_runs(args.runs)  # before jax is imported, which takes seconds
     from flax_attn.page.report import report as page

@@ -13,6 +13,7 @@ from flax_attn import config_files
 from flax_attn.errors import UsageError, escaped, escaped_lines, one_line
 from flax_attn.files import can_be_made, expanded
 from flax_attn.runs.results import Summary
+from flax_attn.schema import require
 from flax_attn.stopping import Stopped, leave_by_stderr, listening
 from flax_attn.types import ConfigValues, Options, UserInput
 
@@ -25,13 +26,8 @@ BEST_PICTURES = ("attention", "alignment", "predictions")  # to look at first, i
 
 
 def run_command(args: argparse.Namespace) -> None:
-    """Trains the config that `args` name, changed by the flags in `args.rest`.
-
-    Raises:
-        UsageError: as `experiment.run`, or no name, several, or a flag that is none.
-    """
-    if args.explore and args.distributed:
-        raise UsageError("expected --explore in one process, got --distributed, too")
+    """Trains the config that `args` name, changed by the flags in `args.rest`."""
+    require(not (args.explore and args.distributed), "--explore without --distributed")
     is_name = bool(args.rest) and not args.rest[0].startswith("-")
     names, rest = args.config + args.rest[:is_name], args.rest[is_name:]
     import_jax()
@@ -131,9 +127,9 @@ def next_steps(config: "Config", workdir: Path) -> list[str]:
     pictures = {path.stem: path for path in sorted((workdir / "figures").glob("*.png"))}
     best = [pictures[name] for name in BEST_PICTURES if name in pictures] or [*pictures.values()]
     lines = [f"look at {best[0]}"] if best else []
-    run = shlex.quote(str(workdir))
     if (to_try := config.task.to_try(config.data, config.model_class)) is not None:
         command, options = to_try
+        run = shlex.quote(str(workdir))
         lines.append(f"then try: flax-attn {command} {run} {options}".rstrip())
     return lines
 
@@ -169,17 +165,16 @@ def check_devices() -> None:
         raise UsageError(
             f"JAX finds no device ({one_line(error)[:200]}); set JAX_PLATFORMS=cpu, or leave it out"
         ) from error
-    if jax.config.jax_enable_x64:  # pyright: ignore
-        raise UsageError("expected JAX_ENABLE_X64 to be off, as runs compute in float32")
+    is_off = not jax.config.jax_enable_x64  # pyright: ignore
+    require(is_off, "JAX_ENABLE_X64 to be off, as runs compute in float32")
 
 
 def keep_compiled() -> None:
     """Imports JAX, and keeps what XLA compiles for the next start.
 
     It goes to $JAX_COMPILATION_CACHE_DIR, or else to the user's cache, in a folder for each
-    machine: a home may be shared, and programs fit one kind of processor. Where this folder cannot
-    be written, nothing is kept. JAX_ENABLE_COMPILATION_CACHE=false turns it off. A program that
-    cannot be kept, as on a disk that is full, is compiled again, which is nothing to warn of.
+    machine: a home may be shared, and programs fit one kind of processor. A program that cannot be
+    kept is compiled again, which is nothing to warn of.
     """
     try:
         import flax  # noqa: F401

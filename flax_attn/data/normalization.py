@@ -16,7 +16,7 @@ class Normalization(NamedTuple):
 
     @classmethod
     def of(cls, *arrays: Tree) -> "Normalization":
-        """The mean and deviation of all elements of all arrays, in double precision."""
+        """Computes the mean and deviation of all elements of all arrays, in double precision."""
         parts = [np.ravel(array) for array in arrays]
         count = sum(len(part) for part in parts)
         mean = sum(part.sum(dtype=np.float64) for part in parts) / count

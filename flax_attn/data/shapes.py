@@ -72,7 +72,7 @@ def propose(key: Key[Array, ""], num_proposals: int) -> ShapeBatch:
 
 
 def collide(shapes: ShapeBatch) -> Bool[Array, " n"]:
-    """True where two shapes share a grid point, each also covering the point before its first.
+    """Finds where two shapes share a grid point, each also covering the point before its first.
 
     A triangle is positive where `|t - c| < w/2 + 1/2` and a box where `|t - c| < w/2`, so a support
     is an interval of grid points and two of them meet when neither ends before the other begins.
@@ -87,7 +87,7 @@ def collide(shapes: ShapeBatch) -> Bool[Array, " n"]:
 
 
 def is_left(shapes: ShapeBatch) -> Bool[Array, "n 4"]:
-    """True for the two shapes of each signal whose centres come first.
+    """Finds the two shapes of each signal whose centres come first.
 
     Every pair is compared once. XLA may compute a centre twice, and round it differently, so a
     centre must not be compared with itself.
@@ -101,10 +101,7 @@ def is_left(shapes: ShapeBatch) -> Bool[Array, "n 4"]:
 
 
 def target_heights(shapes: ShapeBatch, task: str) -> Float[Array, "n 4"]:
-    """The mean height of each shape's group.
-
-    The group is its kind (`by_shape`) or its side (`by_location`).
-    """
+    """Averages heights over each shape's group: its kind (`by_shape`) or side (`by_location`)."""
     if task == "by_shape":
         return jnp.repeat(shapes.heights.reshape(-1, 2, 2).mean(axis=-1), 2, axis=-1)
     left = is_left(shapes)
@@ -116,7 +113,7 @@ def target_heights(shapes: ShapeBatch, task: str) -> Float[Array, "n 4"]:
 def is_valid(
     shapes: ShapeBatch, *, task: str = "by_shape", height_rule: str = "triangles"
 ) -> Bool[Array, " n"]:
-    """True where a proposal is an example: no collision, and heights that differ by more than 4.
+    """Finds examples among proposals: no collision, and heights that differ by more than 4.
 
     `by_shape` compares the two triangles, and with `height_rule="both"` the two boxes too;
     `by_location` compares the mean height of the left two shapes with that of the right two, under
@@ -244,10 +241,7 @@ def splits(
     task: str = "by_shape",
     height_rule: str = "triangles",
 ) -> dict[str, Examples]:
-    """Examples for `train`, `valid` and `test`.
-
-    `valid` is the given share of `num_train`.
-    """
+    """Generates `train`, `valid` and `test`, where `valid` is the given share of `num_train`."""
     num_valid = round(num_train * valid_fraction)
     sizes = {"train": num_train - num_valid, "valid": num_valid, "test": num_test}
     names = {"task": task, "height_rule": height_rule}
@@ -258,7 +252,7 @@ def splits(
 def _generate_splits(
     seed: Array, sizes: tuple[tuple[str, int], ...], *, task: str, height_rule: str
 ) -> dict[str, Examples]:
-    """The examples of each split, whose name and size `sizes` gives; each has a key of its own."""
+    """Generates the examples of each split, whose name and size `sizes` gives, by its own key."""
     keys = jax.random.split(jax.random.key(seed), len(sizes))
     make = lambda key, number: generate(key, number, task=task, height_rule=height_rule)
     return {name: make(key, number) for key, (name, number) in zip(keys, sizes)}

@@ -31,7 +31,7 @@ _STOP_WORDS = re.compile(
 
 
 def clean_news(text: str) -> str:
-    """The AG News tutorial's preprocessing: `Great week for the NYSE!` becomes `great week nyse`.
+    """Cleans as the AG News tutorial: `Great week for the NYSE!` becomes `great week nyse`.
 
     Lower case; without stop words, and what stands in brackets; runs of all but letters and digits
     become one space.
@@ -43,17 +43,12 @@ def clean_news(text: str) -> str:
 
 
 def split_words(text: str) -> str:
-    """Lower case, with spaces between words, clitics and punctuation.
-
-    `It's a hit.` becomes `it 's a hit .`.
-    """
+    """Separates words, clitics and punctuation: `It's a hit.` becomes `it 's a hit .`."""
     return " ".join(re.findall(WORDS, text.lower()))
 
 
 def join_words(text: str) -> str:
-    """What `split_words` split, joined again as English is written.
-
-    `it 's a hit .` becomes `it's a hit.`
+    """Joins what `split_words` split, as English is written: `it 's a hit .` becomes `it's a hit.`
 
     Numbers (`3.5`), other apostrophes and quotation marks stay apart, for what stood there is not
     known; byte pairs lose nothing.
@@ -63,18 +58,17 @@ def join_words(text: str) -> str:
 
 
 def lower(text: str) -> str:
-    """Lower case, with one space between words."""
+    """Lowers letters, and puts one space between words."""
     return " ".join(text.lower().split())
 
 
 def mark_ends(text: str) -> str:
-    """Lower case, split at spaces as it is, between marks of the start and the end."""
+    """Lowers letters and splits at spaces, between marks of the start and the end."""
     return " ".join([START, *re.findall("[^ ]+", text.lower()), END])
 
 
 def split_news(text: str) -> str:
-    """Lower case, without markup, words, numbers and marks apart: `U.S. stocks&lt;b&gt; up 12%`
-    becomes `us stocks up 00 %`.
+    """Separates words, numbers, marks: `U.S. stocks&lt;b&gt; up 12%` becomes `us stocks up 00 %`.
 
     Entities are restored, also those that lost their `&`; digits become zeros, but for years.
     """
@@ -88,13 +82,13 @@ def split_news(text: str) -> str:
 
 
 def _without(text: str, first: str, last: str, instead: str = "") -> str:
-    """`instead` from each `first` to the next `last`; nothing is searched behind the final one."""
+    """Puts `instead` for what is from each `first` to the next `last`."""
     head, end, tail = text.rpartition(last)
     return re.sub(f"[{first}][^{last}]*[{last}]", instead, head + end) + tail
 
 
 def _unescape(text: str) -> str:
-    """As in `html`. A number with too many digits for Python becomes U+FFFD."""
+    """Unescapes as `html`. A number with too many digits for Python becomes U+FFFD."""
     return html.unescape(re.sub(r"&#\d{600,};?", "\ufffd", text))
 
 
@@ -153,10 +147,7 @@ RULES_OF_PAIRS = [replace(r"(\S+)\s+(?=(\S+))", r"\1_\2 "), replace(r"\s?\S+\Z",
 def pad(
     rows: Sequence[Sequence[int]], length: int | None = None
 ) -> tuple[Int32[np.ndarray, "n t"], Int32[np.ndarray, " n"]]:
-    """Rows of tokens as one array, filled up with padding, and their lengths.
-
-    None pads to the longest, at least to 1.
-    """
+    """Returns rows of tokens, padded to a length or else the longest, and their lengths."""
     lengths = np.array([len(row) for row in rows], np.int32)
     length = max(int(lengths.max(initial=0)), 1) if length is None else length
     lengths = np.minimum(lengths, length)
@@ -167,10 +158,7 @@ def pad(
 
 
 def encode_labels(labels: Sequence[str], classes: Sequence[str]) -> Int32[np.ndarray, " n"]:
-    """The place of each label among the classes.
-
-    Raises a UsageError for one that is none of them.
-    """
+    """Returns the place of each label among the classes. Another label is a UsageError."""
     index = {label: i for i, label in enumerate(classes)}
     if strange := [label for label in labels if label not in index]:
         known = ", ".join([*classes[:10], *(["..."] if len(classes) > 10 else [])])

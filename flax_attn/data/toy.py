@@ -13,20 +13,16 @@ ENDINGS = ("", "l", "m", "n", "r", "s")
 def reversed_letters(
     seed: int, num_examples: int, *, min_length: int = 3, max_length: int = 12
 ) -> list[Pair]:
-    """Letters with spaces between, and the same in reverse: `d a f` becomes `f a d`."""
+    """Draws letters with spaces between, and the same in reverse: `d a f` becomes `f a d`."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(min_length, max_length + 1, size=num_examples)
-    sources = [
-        " ".join(LETTERS[i] for i in rng.integers(len(LETTERS), size=length)) for length in lengths
-    ]
+    letters = lambda length: (LETTERS[i] for i in rng.integers(len(LETTERS), size=length))
+    sources = [" ".join(letters(length)) for length in lengths]
     return [Pair(source, source[::-1]) for source in sources]
 
 
 def names(seed: int, number: int) -> list[str]:
-    """Names of two to four syllables: `Kalodun`, `Sevirin`. All vowels of a name are of one kind.
-
-    A name may come several times.
-    """
+    """Draws names of two to four syllables: `Kalodun`, `Sevirin`. Vowels of one are of one kind."""
     rng = np.random.default_rng(seed)
     pick = lambda choices: choices[rng.integers(len(choices))]
 
@@ -39,7 +35,7 @@ def names(seed: int, number: int) -> list[str]:
 
 
 def in_harmony(name: str) -> bool:
-    """Whether all vowels of a name are of one kind, and there is one."""
+    """Returns whether all vowels of a name are of one kind, and there is one."""
     kinds = {kind for kind in VOWELS for letter in name.lower() if letter in kind}
     return len(kinds) == 1
 
@@ -47,7 +43,7 @@ def in_harmony(name: str) -> bool:
 def repeated_letters(
     seed: int, number: int, *, min_length: int = 5, max_length: int = 24
 ) -> list[str]:
-    """Different letters in any order, and the same again: `dafdaf`."""
+    """Draws different letters in any order, and the same again: `dafdaf`."""
     rng = np.random.default_rng(seed)
     orders = (rng.permutation(list(LETTERS)) for _ in range(number))
     lengths = rng.integers(min_length, max_length + 1, size=number)

@@ -397,9 +397,8 @@ def read(folder: Path, max_length: int = MOST_READ) -> tuple[ModelConfig, AnyMod
         folder: with `config.json`, and `model.safetensors` or its index.
         max_length: the number of tokens that the model reads at most, where it can read as many.
 
-    Raises:
-        UsageError: a family, an option or a dtype that is not covered; arrays that are missing,
-            damaged, left over, or of another shape.
+    Raises a UsageError for a family, an option or a dtype that is not covered, and arrays that are
+    missing, damaged, left over, or of another shape.
     """
     path = folder / "config.json"
     config = ModelConfig(read_json(path), path)
@@ -436,11 +435,7 @@ def sample(model: AnyModel) -> Tree:
 
 
 def fill(shapes: Tree, arrays: StoredWeights, layout: Layout, path: tuple[str, ...] = ()) -> Tree:
-    """Returns the parameters of a model from the arrays of a folder, each of our shape.
-
-    Raises:
-        UsageError: an array is missing, or has another shape.
-    """
+    """Returns the parameters of a model from the arrays of a folder, each of our shape."""
     if isinstance(shapes, dict):
         return {key: fill(below, arrays, layout, (*path, key)) for key, below in shapes.items()}
     *layer, kind = path

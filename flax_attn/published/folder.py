@@ -5,6 +5,7 @@ rules. Files may be links, as in the cache of Hugging Face.
 """
 
 import contextlib
+import functools
 import json
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 
 from flax_attn.errors import UsageError, one_line, shortened
 from flax_attn.files import read_bytes
+from flax_attn.schema import require
 from flax_attn.types import Json, JsonObject, Options, UserInput
 
 INSTALL = 'pip install "flax-attn[pretrained]" installs it'
@@ -47,8 +49,7 @@ class ModelConfig:
         """Returns an option as it stands; a default also stands in for null."""
         self.known.add(name)
         value = self.content.get(name)
-        if value is None and default is REQUIRED:
-            raise UsageError(f"expected {name} in {self.path}, got none")
+        require(not (value is None and default is REQUIRED), f"{name} in {self.path}, got none")
         return default if value is None else value
 
     def number(self, name: str, default: Json = REQUIRED) -> float:
@@ -97,9 +98,7 @@ class StoredWeights:
         self.files: dict[str, tuple[UserInput, str]] = {}  # and the whole name in the file
         self.read: set[str] = set()
         for name, file in files.items():
-            short = name
-            for prefix in prefixes:
-                short = short.removeprefix(prefix)
+            short = functools.reduce(str.removeprefix, prefixes, name)
             self.files[short] = (file, name)
 
     def __contains__(self, name: str) -> bool:
@@ -108,25 +107,19 @@ class StoredWeights:
     def num_classes(self, name: str) -> int:
         """Returns the number of rows of a kernel `(classes, features)`.
 
-        Raises:
-            UsageError: a single row, which is of a regression.
+        A single row, which is of a regression, is a UsageError.
         """
         file, key = self.files[name]
         number, *_ = file.get_slice(key).get_shape()
-        if number < 2:
-            raise UsageError(f"expected two classes or more in {name}, got {number}")
+        require(number > 1, f"two classes or more in {name}, got {number}")
         return number
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Reads an array in float32. Raises a UsageError for one that is missing or quantised."""
-        if name not in self.files:
-            raise UsageError(f"expected the array {name} in the folder, got none of that name")
+        require(name in self.files, f"the array {name} in the folder, got none of that name")
         file, key = self.files[name]
-        if (dtype := file.get_slice(key).get_dtype()) not in FLOATS:
-            raise UsageError(
-                f"expected floats of {', '.join(FLOATS)} in {key[:80]}, got {dtype}; no model that "
-                "is quantised is read"
-            )
+        dtype = file.get_slice(key).get_dtype()
+        require(dtype in FLOATS, f"floats of {', '.join(FLOATS)} in {key[:80]}, got {dtype}")
         self.read.add(name)
         return np.asarray(file.get_tensor(key).astype(jnp.float32))
 
@@ -136,28 +129,19 @@ class StoredWeights:
         Those whose names end with one of `ignored` hold no parameter.
         """
         left = sorted(name for name in self.files.keys() - self.read if not name.endswith(ignored))
-        if left:
-            raise UsageError(
-                f"expected the arrays of the model alone, got {len(left)} more, such as "
-                f"{left[0][:80]}"
-            )
+        require(not left, f"the arrays of the model alone, got also {', '.join(left)[:80]}")
 
 
 def read_json(path: Path) -> JsonObject:
     """Reads the object in a JSON file. Raises a UsageError for anything else."""
     with one_line_of(path):
         content = json.loads(read_bytes(path))
-        if not isinstance(content, dict):
-            raise ValueError(f"expected an object, got {shortened(repr(content))}")
+        require(isinstance(content, dict), f"an object, got {shortened(repr(content))}")
     return content
 
 
 def open_arrays(folder: Path, prefixes: tuple[str, ...]) -> StoredWeights:
-    """Opens the arrays of `model.safetensors`, or of the files that its index names.
-
-    Raises:
-        UsageError: no such file, or a damaged one.
-    """
+    """Opens the arrays of `model.safetensors`, or of the files that its index names."""
     try:
         import safetensors
     except ImportError as error:
@@ -217,21 +201,14 @@ class HubTokenizer:
 
 
 def read_tokenizer(folder: Path, first: int | None) -> HubTokenizer:
-    """Reads the tokenizer of a folder. `first` begins a text where no other token does.
-
-    Raises:
-        UsageError: there is none, or a damaged one.
-    """
+    """Reads the tokenizer of a folder. `first` begins a text where no other token does."""
     try:
         import tokenizers
     except ImportError as error:
         raise UsageError(f"expected the package tokenizers; {INSTALL}") from error
     path = folder / "tokenizer.json"
-    if not path.exists():
-        raise UsageError(
-            f"no tokenizer in {path}; transformers writes it with "
-            f"AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
-        )
+    how = "AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
+    require(path.exists(), f"a tokenizer in {path}, as transformers writes it with {how}")
     with one_line_of(path):
         return HubTokenizer(tokenizers.Tokenizer.from_buffer(read_bytes(path)), first)
 

@@ -306,7 +306,7 @@ AnyModel = Decoder | Encoder | VisionTransformer
 def encoder_blocks(
     model: Encoder | VisionTransformer, pre_norm: bool = True, query_bias: bool = True
 ) -> list[EncoderBlock]:
-    """The blocks of an encoder of texts or images."""
+    """Returns the blocks of an encoder of texts or images."""
     activation = ACTIVATIONS[model.activation]
     return [
         EncoderBlock(

@@ -26,6 +26,7 @@ from flax_attn.models.forward import Inputs, Params
 from flax_attn.published.families import MOST_READ, read
 from flax_attn.published.folder import HubTokenizer, ModelConfig, read_json, read_tokenizer
 from flax_attn.published.modules import Decoder, Encoder, VisionTransformer
+from flax_attn.schema import require
 from flax_attn.tasks import ClassesOfImages, ClassesOfTexts
 from flax_attn.tasks.artifacts import Kept, Prediction, Recipe, Rows
 from flax_attn.tasks.asking import Asked, check_length, longer, rounded
@@ -119,10 +120,8 @@ class Continued(LanguageModel):
 
     def look(self, model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
         """Computes as `LanguageModel.look`. The logits are those of the last token alone."""
-        variables = {"params": params[0]}
-        applied: Tree = model.apply(
-            variables, inputs["tokens"], inputs["last"], method=_last_logits
-        )
+        arguments, variables = (inputs["tokens"], inputs["last"]), {"params": params[0]}
+        applied: Tree = model.apply(variables, *arguments, method=_last_logits)
         logits, attention = applied
         shares = jax.nn.softmax(logits[:, 0], axis=-1)
         return {"outputs": shares, "attention": attention, "last": inputs["last"]}
@@ -159,8 +158,7 @@ class Reader(Texts):
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
         """Encodes texts, without what is too long."""
-        if not texts or not all(text.strip() for text in texts):
-            raise UsageError("expected a text, got an empty one")
+        require(texts and all(text.strip() for text in texts), "a text, got an empty one")
         return [self.tokenizer.encode(text)[: self.data.max_length] for text in texts]
 
     def inputs(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
@@ -226,17 +224,10 @@ class Read(Compiled, ClassesOfTexts):
         encoded, tokens, known = self.reader.read(texts)
         assert isinstance(model, Encoder)
         if model.head == "words":
-            if self.mask is None:
-                raise UsageError(
-                    f"expected a tokenizer with {MASK} or <mask>, got one without; copy it again"
-                )
             counts = (encoded["tokens"] == self.mask).sum(axis=-1)
-            if (wrong := counts[counts != 1]).size:
-                name = self.reader.tokenizer.written(self.mask)
-                raise UsageError(
-                    f"expected one {name} in every text, in place of the word to name, got "
-                    f"{wrong[0]}"
-                )
+            name = MASK if self.mask is None else self.reader.tokenizer.written(self.mask)
+            got = f"got {counts.tolist()}"
+            require((counts == 1).all(), f"one {name} in every text, for the word to name, {got}")
         computed = jax.device_get(self.program(model, params, encoded))
         looks: Options = {"tokens": tokens, "known": known, "attention": computed["attention"]}
         if model.head == "states":
@@ -254,11 +245,8 @@ class Masked(Read):
     @classmethod
     def respond(cls, request: Request, load: Load, console: Console) -> list[Path]:
         model = load().model
-        if isinstance(model, Encoder) and model.head == "states":
-            raise UsageError(
-                f"expected a model with classes or words, got {request.run.name}, which has states "
-                f"alone; in Python, flax_attn.load(...).predict(texts).outputs has them"
-            )
+        has_names = not isinstance(model, Encoder) or model.head != "states"
+        require(has_names, "a model with classes or words; in Python, predict returns the states")
         return super().respond(request, load, console)
 
 
@@ -282,11 +270,9 @@ class Pixels(Images):
         images = images[None] if images.ndim == 2 or is_coloured else images
         if images.ndim == 3:
             images = np.repeat(images[..., None], self.channels, axis=-1)
-        if images.ndim != 4 or images.shape[-1] != self.channels or not images.size:
-            raise UsageError(
-                f"expected images (n, height, width) or with {self.channels} channels in "
-                f"{source}, got shape {images.shape}"
-            )
+        fit = images.ndim == 4 and images.shape[-1] == self.channels and images.size
+        expected = f"images (n, height, width) or with {self.channels} channels"
+        require(fit, f"{expected} in {source}, got shape {images.shape}")
         shape = (len(images), *self.shape, self.channels)
         return np.asarray(jax.image.resize(as_pixels(images, source), shape, "bilinear"))
 
@@ -306,10 +292,8 @@ class Seen(Compiled, ClassesOfImages):
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
     ) -> dict[str, Tree]:
         assert isinstance(model, VisionTransformer)
-        shape = (1, 1, 1, -1)
-        mean, std = (
-            jnp.array(numbers).reshape(shape) for numbers in (self.data.mean, self.data.std)
-        )
+        row = lambda numbers: jnp.array(numbers)[None, None, None]
+        mean, std = row(self.data.mean), row(self.data.std)
         applied: Tree = model.apply({"params": params[0]}, (inputs - mean) / std)
         logits, aux = applied
         looks = {name: one[..., :1, self.first :] for name, one in aux["attention"].items()}
@@ -317,8 +301,7 @@ class Seen(Compiled, ClassesOfImages):
 
     def prepared(self, asked: Asked) -> Prepared:
         image = asked.numbers()
-        if image.ndim not in (2, 3):
-            raise UsageError(f"expected one image, got the shape {image.shape}")
+        require(image.ndim in (2, 3), f"one image, got the shape {image.shape}")
         sides = self.patches
         inputs = self.inputs.scaled(image if image.ndim == 2 else image[None], "the input")
         return Prepared(inputs, [], sides**2, sides**2, 0, self.first)
@@ -342,24 +325,17 @@ def load(
     first = config.content.get("bos_token_id")
     is_token = type(first) is int and 0 <= first < model.vocabulary_size
     tokenizer = read_tokenizer(folder, first if is_token else None)
-    if tokenizer.size > model.vocabulary_size:
-        raise UsageError(
-            f"expected at most {model.vocabulary_size:,} tokens, as the model has, in "
-            f"{folder / 'tokenizer.json'}, got {tokenizer.size:,}"
-        )
-    if 2 * tokenizer.size < model.vocabulary_size:
-        warn(
-            f"warning: {folder / 'tokenizer.json'} has {tokenizer.size:,} tokens, where the model "
-            f"has {model.vocabulary_size:,}; is it of this model?"
-        )
+    path, size, known = folder / "tokenizer.json", tokenizer.size, model.vocabulary_size
+    require(size <= known, f"at most {known:,} tokens, as the model has, in {path}, got {size:,}")
+    if 2 * size < known:
+        warn(f"warning: {path} has {size:,} tokens, where the model has {known:,}; is it its own?")
     if isinstance(model, Decoder):
         tokenizer.size = model.vocabulary_size  # some are there for no text
         sizes = {"vocabulary_size": tokenizer.size, "max_length": model.max_length}
         data = NoLanguage(max_length=model.max_length)
-        kept = Kept({}, sizes, {})
         ends = config.get("eos_token_id", [])
-        ends = frozenset(ends if isinstance(ends, list) else [ends])
-        return Continued(data, Recipe(), kept, tokenizer, Rows({}, {}), {}, ends), model, params
+        rest = Rows({}, {}), {}, frozenset(ends if isinstance(ends, list) else [ends])
+        return Continued(data, Recipe(), Kept({}, sizes, {}), tokenizer, *rest), model, params
     assert isinstance(model, Encoder)
     if model.head == "classes":
         names = class_names(config, model.num_classes)
@@ -378,8 +354,7 @@ def load(
 
 def images_of(folder: Path, config: ModelConfig, model: VisionTransformer) -> Task:
     """Makes the task of an encoder of images, whose pixels `preprocessor_config.json` scales."""
-    if not model.num_classes:
-        raise UsageError(f"expected classes in {folder}, got an encoder of images without any")
+    require(model.num_classes, f"classes in {folder}, got an encoder of images without any")
     channels, name = model.channels, "preprocessor_config.json"
     scaling: JsonObject = {"image_mean": [0.5] * channels, "image_std": [0.5] * channels}
     if (folder / name).exists():

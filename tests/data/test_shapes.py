@@ -181,7 +181,7 @@ def test_data_stored_and_drawn_afresh_are_of_the_task_and_the_rule_of_the_config
     options = {"task": task, "height_rule": rule}
     data = Shapes(**options, num_train=20, num_test=10, seed=3)
     expected = shapes.splits(3, **options, num_train=20, num_test=10)
-    for name, rows in data.load(None).items():
+    for name, rows in data.load(None).splits.items():
         np.testing.assert_array_equal(rows.inputs, expected[name].inputs)
         np.testing.assert_array_equal(rows.targets, expected[name].targets)
     key = jax.random.key(4)

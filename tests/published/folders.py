@@ -18,50 +18,17 @@ from tokenizers import (
 SIZE = 300  # tokens
 TEXT = ["the cat sat on the mat because the cat was tired", "a dog, a cat: who is it?"] * 3
 
-DECODER = {
-    "vocab_size": SIZE,
-    "hidden_size": 32,
-    "intermediate_size": 56,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
-}
-ENCODER = {
-    "vocab_size": SIZE,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 64,
-}
-DISTIL = {
-    "vocab_size": SIZE,
-    "dim": 32,
-    "n_layers": 2,
-    "n_heads": 4,
-    "hidden_dim": 48,
-    "max_position_embeddings": 64,
-}
-IMAGES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "image_size": 24,
-    "patch_size": 6,
-    "num_labels": 5,
-}
-LLAMA_3 = {
-    "rope_type": "llama3",
-    "rope_theta": 500_000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 16,
-}
+DECODER = {"vocab_size": SIZE, "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 3}
+DECODER |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
+DECODER |= {"bos_token_id": 0, "eos_token_id": 0}
+ENCODER = {"vocab_size": SIZE, "hidden_size": 32, "num_hidden_layers": 2}
+ENCODER |= {"num_attention_heads": 4, "intermediate_size": 48, "max_position_embeddings": 64}
+DISTIL = {"vocab_size": SIZE, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48}
+DISTIL |= {"max_position_embeddings": 64}
+IMAGES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+IMAGES |= {"intermediate_size": 48, "image_size": 24, "patch_size": 6, "num_labels": 5}
+LLAMA_3 = {"rope_type": "llama3", "rope_theta": 500_000.0, "factor": 8.0, "low_freq_factor": 1.0}
+LLAMA_3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 16}
 LINEAR = {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.0}
 GEMMA = DECODER | {"head_dim": 12, "pad_token_id": 0}
 ROPES = {
