@@ -108,7 +108,9 @@ def draw_prediction(
         shaped = np.asarray(given).reshape(-1, *task.inputs.shape)
         weights, name = first_attention(prediction)[1], str(request.source and request.source.name)
         return signals.draw_outputs(shaped, outputs_of(prediction), weights, name)
-    verdicts = task.target.verdicts(prediction)
+    from flax_attn.analysis.drawing import theme
+
+    verdicts = [(verdict, theme().ink) for verdict in task.target.verdicts(prediction)]
     return task.inputs.draw(given, prediction, verdicts, request.run.name)
 
 

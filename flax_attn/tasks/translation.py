@@ -123,7 +123,7 @@ class PairsOfTexts(Task):
 
     @property
     def max_length(self) -> int:
-        """Returns how many tokens a translation may have: twice those of the longest in training."""
+        """Returns the most tokens of a translation: twice those of the longest in training."""
         return 2 * self.kept.derived["longest"]["target"]
 
     def sample(self) -> Inputs:

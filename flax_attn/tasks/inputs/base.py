@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from flax_attn.errors import counted
 from flax_attn.models.forward import Inputs
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies
@@ -131,6 +132,12 @@ class Input(abc.ABC):
 
     @abc.abstractmethod
     def draw(
-        self, inputs: UserInput, prediction: Prediction, verdicts: list[str], name: str
+        self, inputs: UserInput, prediction: Prediction, verdicts: list[tuple[str, str]], name: str
     ) -> "Figure":
         """Draws a user's inputs with the verdict of each and the first attention."""
+
+
+def title_of(number: int, shown: int, noun: str) -> str:
+    """Returns how many of some inputs a picture shows."""
+    title = counted(number, noun)
+    return f"the first {shown} of {title}" if number > shown else title

@@ -8,13 +8,13 @@ import numpy as np
 from flax_attn.data import pictures
 from flax_attn.data.contents import as_pixels, real_numbers
 from flax_attn.data.sets import ImageData
-from flax_attn.errors import UsageError, counted
+from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies, user_files
 from flax_attn.tasks.artifacts import Kept, Look, Prediction, Raw, first_attention
 from flax_attn.tasks.asking import Asked
-from flax_attn.tasks.inputs.base import Encoded, Input, Requested
+from flax_attn.tasks.inputs.base import Encoded, Input, Requested, title_of
 from flax_attn.tasks.requests import Request
 from flax_attn.tasks.token_rows import STRONG
 from flax_attn.types import JsonObject, Tree, UserInput
@@ -129,9 +129,8 @@ class Images(Input):
         return images.draw_attention(run, name, weights)
 
     def draw(
-        self, inputs: UserInput, prediction: Prediction, verdicts: list[str], name: str
+        self, inputs: UserInput, prediction: Prediction, verdicts: list[tuple[str, str]], name: str
     ) -> "Figure":
-        from flax_attn.analysis import drawing
         from flax_attn.analysis import images as figures
 
         # digits show ink; photographs are shown as they are
@@ -139,8 +138,6 @@ class Images(Input):
         shown = images if self.data.light_ink else 1 - images
         _, weights = first_attention(prediction)
         if len(images) == 1 and weights is not None:
-            return figures.attention_on_image(shown[0], weights[0], f"{verdicts[0]}:\n{STRONG}")
-        title = counted(len(images), "image")
-        title = f"the first {figures.SHOWN} of {title}" if len(images) > figures.SHOWN else title
-        coloured = [(verdict, drawing.theme().ink) for verdict in verdicts]
-        return figures.grid(shown, coloured, f"{title}: the prediction is above")
+            return figures.attention_on_image(shown[0], weights[0], f"{verdicts[0][0]}:\n{STRONG}")
+        title = title_of(len(images), figures.SHOWN, "image")
+        return figures.grid(shown, verdicts, f"{title}: the prediction is above")

@@ -8,20 +8,18 @@ import numpy as np
 from flax_attn.data.contents import float32
 from flax_attn.data.normalization import Normalization
 from flax_attn.data.sets import DataSet
-from flax_attn.errors import UsageError, counted
+from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies, user_files
 from flax_attn.tasks.artifacts import Kept, Look, Prediction, Raw, first_attention
 from flax_attn.tasks.asking import Asked
-from flax_attn.tasks.inputs.base import Encoded, Input, Requested
+from flax_attn.tasks.inputs.base import Encoded, Input, Requested, title_of
 from flax_attn.tasks.requests import Request
 from flax_attn.types import Json, JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
     from flax_attn.analysis.drawing import Figure
-
-SHOWN = 4  # signals in a picture
 
 
 @dataclass(frozen=True)
@@ -139,17 +137,14 @@ class Signals(Input):
         return {name: draw_signals(run.examples["inputs"], verdicts, weights, title)}
 
     def draw(
-        self, inputs: UserInput, prediction: Prediction, verdicts: list[str], name: str
+        self, inputs: UserInput, prediction: Prediction, verdicts: list[tuple[str, str]], name: str
     ) -> "Figure":
-        from flax_attn.analysis import drawing
-        from flax_attn.analysis.signals import draw_signals
+        from flax_attn.analysis.signals import SHOWN, draw_signals
 
         _, weights = first_attention(prediction)
         signals = np.asarray(inputs).reshape(-1, *self.shape)
-        title = counted(len(signals), "signal")
-        title = f"the first {SHOWN} of {title}" if len(signals) > SHOWN else title
-        coloured = [(verdict, drawing.theme().ink) for verdict in verdicts]
-        return draw_signals(signals, coloured, weights, title)
+        title = title_of(len(signals), SHOWN, "signal")
+        return draw_signals(signals, verdicts, weights, title)
 
 
 def channels_of(run: Record, name: str, index: int) -> Json:

@@ -17,13 +17,13 @@ from flax_attn.data.tokenizers import (
     known_parts,
     tokenizer_from_json,
 )
-from flax_attn.errors import UsageError, counted
+from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import baselines, replies
 from flax_attn.tasks.artifacts import Kept, Look, Prediction, Raw, first_attention
 from flax_attn.tasks.asking import Asked, check_length, longer, rounded
-from flax_attn.tasks.inputs.base import Encoded, Input, Requested
+from flax_attn.tasks.inputs.base import Encoded, Input, Requested, title_of
 from flax_attn.tasks.pairs import (
     FIRST_WORD,
     Part,
@@ -110,19 +110,15 @@ class Texts(Input):
 
     def inputs(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         """Returns preprocessed texts as `tokens` `(n, t)`, `lengths` `(n,)`, `pairs`, `ngrams`."""
-        tokens, lengths = pad(
-            [self.tokenizer.encode(text)[: self.data.max_length] for text in texts]
-        )
+        most = self.data.max_length
+        tokens, lengths = pad([self.tokenizer.encode(text)[:most] for text in texts])
         inputs = {"tokens": tokens, "lengths": lengths}
         if self.pairs is not None:
-            encode = self.pairs.encode
-            inputs["pairs"], _ = pad(
-                [encode(ngrams.pairs(text)) for text in texts], tokens.shape[1]
-            )
+            pairs = [self.pairs.encode(ngrams.pairs(text)) for text in texts]
+            inputs["pairs"], _ = pad(pairs, tokens.shape[1])
         if size := self.data.num_ngrams:
-            inputs["ngrams"] = np.zeros(
-                (*tokens.shape, ngrams.A_WORD), np.min_scalar_type(size - 1)
-            )
+            shape = *tokens.shape, ngrams.A_WORD
+            inputs["ngrams"] = np.zeros(shape, np.min_scalar_type(size - 1))
             for row, text, length in zip(inputs["ngrams"], texts, lengths):
                 row[:length] = ngrams.character_ngrams(self.tokenizer.split(text)[:length], size)
         return inputs
@@ -153,20 +149,14 @@ class Texts(Input):
         """Returns the parts of each of a user's texts that the model sees.
 
         Raises:
-            UsageError: no text, one without a token, or one of unknown words alone.
+            UsageError: a text without a token, or of unknown words alone.
         """
-        rows: list[list[Part]] = []
-        for number, text in enumerate(texts, 1):
-            parts = self.parts(self.clean(text))
-            which = f", in text {number}" if len(texts) > 1 else ""
-            if not parts:
-                raise UsageError(f"expected a text with words in it, got {text[:60]!r}{which}")
-            if not self.data.num_ngrams and not knows_any(words_among(parts)):
-                raise UsageError(
-                    f"expected a text with at least one word that the run has seen, got none in "
-                    f"{text[:60]!r}{which}"
-                )
-            rows.append(parts)
+        rows = [self.parts(self.clean(text)) for text in texts]
+        for number, (text, parts) in enumerate(zip(texts, rows), 1):
+            if not parts or not (self.data.num_ngrams or knows_any(words_among(parts))):
+                words = "at least one word that the run has seen, got none" if parts else "words"
+                which = f"text {number}, " if len(texts) > 1 else ""
+                raise UsageError(f"expected a text with {words} in {which}{text[:60]!r}")
         return rows
 
     def can_read(self, text: str) -> bool:
@@ -270,9 +260,8 @@ class Texts(Input):
         return texts.draw_attention(run, name, weights, verdicts)
 
     def draw(
-        self, inputs: UserInput, prediction: Prediction, verdicts: list[str], name: str
+        self, inputs: UserInput, prediction: Prediction, verdicts: list[tuple[str, str]], name: str
     ) -> "Figure":
-        from flax_attn.analysis import drawing
         from flax_attn.analysis import texts as figures
 
         kind, weights = first_attention(prediction)
@@ -282,19 +271,13 @@ class Texts(Input):
         words = [bracketed(zip(row, known)) for row, known in rows]
         if len(words) == 1 and weights.ndim == 3:
             reader = "hop" if of_hops(kind) else "token"
-            title = f"{verdicts[0]}: what each {reader} attends to"
+            title = f"{verdicts[0][0]}: what each {reader} attends to"
             return figures.attention_map(words[0], weights[0], of_hops(kind), title)
-        shown = slice(None, figures.SHOWN)
-        title = counted(len(words), "text")
-        title = f"the first {figures.SHOWN} of {title}" if len(words) > figures.SHOWN else title
-        coloured = [(verdict, drawing.theme().ink) for verdict in verdicts[shown]]
-        alone = len(words) == 1
-        return figures.attention_on_tokens(
-            words[shown],
-            token_weights(prediction)[shown],
-            [] if alone else coloured,
-            f"{verdicts[0] if alone else title}: {STRONG}",
-        )
+        weights, shown = token_weights(prediction), figures.SHOWN
+        if len(words) == 1:
+            return figures.attention_on_tokens(words, weights, [], f"{verdicts[0][0]}: {STRONG}")
+        title = f"{title_of(len(words), shown, 'text')}: {STRONG}"
+        return figures.attention_on_tokens(words[:shown], weights[:shown], verdicts[:shown], title)
 
 
 def as_texts(inputs: UserInput) -> list[str]:

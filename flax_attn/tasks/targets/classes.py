@@ -143,7 +143,19 @@ class Classes(Target):
         return replies.classified(output, self.names)
 
     def describe(self, names: Sequence[str], prediction: Prediction) -> list[JsonObject]:
-        return describe(names, prediction)
+        rows: list[JsonObject] = []
+        tokens, (_, attention) = describe_tokens(prediction), first_attention(prediction)
+        for i, (name, shares) in enumerate(zip(names, outputs_of(prediction))):
+            most = len(shares) if len(shares) <= MOST_DESCRIBED else replies.MOST_CLASSES
+            order = np.argsort(-shares, kind="stable")[:most]
+            row: JsonObject = {"input": name}
+            row["classes"] = {prediction.names[k]: float(shares[k]) for k in order}
+            if attention is not None and tokens:
+                row["tokens"] = tokens[i]
+            elif attention is not None:
+                row["patches"] = attention[i].reshape(-1, attention.shape[-1]).mean(axis=0).tolist()
+            rows.append(row)
+        return rows
 
     def show(self, row: JsonObject, console: "Console") -> None:
         show_classes(row, console)
@@ -220,24 +232,6 @@ def are_numbers(labels: UserInput) -> bool:
 def encoded(labels: UserInput, names: Sequence[str]) -> np.ndarray:
     """Returns the number of the class of each label."""
     return labels if are_numbers(labels) else encode_labels(labels, names)
-
-
-def describe(names: Sequence[str], prediction: Prediction) -> list[JsonObject]:
-    """Returns the classes of each input in falling order, with the weights of its parts."""
-    rows: list[JsonObject] = []
-    tokens = describe_tokens(prediction)
-    _, attention = first_attention(prediction)
-    for i, (name, shares) in enumerate(zip(names, outputs_of(prediction))):
-        most = len(shares) if len(shares) <= MOST_DESCRIBED else replies.MOST_CLASSES
-        order = np.argsort(-shares, kind="stable")[:most]
-        row: JsonObject = {"input": name}
-        row["classes"] = {prediction.names[k]: float(shares[k]) for k in order}
-        if attention is not None and tokens:
-            row["tokens"] = tokens[i]
-        elif attention is not None:
-            row["patches"] = attention[i].reshape(-1, attention.shape[-1]).mean(axis=0).tolist()
-        rows.append(row)
-    return rows
 
 
 def show_classes(row: JsonObject, console: "Console") -> None:
