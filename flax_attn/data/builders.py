@@ -65,10 +65,8 @@ class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     def url_infos(cls) -> dict[str, UrlInfo]:
         """Returns what tensorflow-datasets checks downloads against."""
         size = tfds.core.utils.Size  # pyright: ignore
-        return {
-            file.url: UrlInfo(size(file.size), file.sha256, name)
-            for name, file in cls.FILES.items()
-        }
+        info = lambda name, file: UrlInfo(size(file.size), file.sha256, name)
+        return {file.url: info(name, file) for name, file in cls.FILES.items()}
 
     def __init__(self, paths: dict[str, Path] | None, digest: str, data_dir: Path):
         self.paths = paths
@@ -90,16 +88,11 @@ class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         )
 
     def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Any]:
-        paths = self.paths or {
-            name: Path(path)
-            for name, path in dl_manager.download({n: f.url for n, f in self.FILES.items()}).items()
-        }
-        present = {
-            split: [paths[name] for name in names]
-            for split, names in self.SPLITS.items()
-            if set(names) <= paths.keys()
-        }
-        return {split: self._generate_examples(*files) for split, files in present.items()}
+        urls = {name: file.url for name, file in self.FILES.items()}
+        paths = self.paths or {n: Path(path) for n, path in dl_manager.download(urls).items()}
+        there = {s: names for s, names in self.SPLITS.items() if set(names) <= paths.keys()}
+        read = lambda names: self._generate_examples(*(paths[name] for name in names))
+        return {split: read(names) for split, names in there.items()}
 
 
 @same_handlers()
@@ -189,7 +182,6 @@ def _prepare(builder: FilesBuilder) -> None:
 
 def _rows(builder: FilesBuilder, split: str) -> list[dict]:
     source = builder.as_data_source(split=split)  # pyright: ignore
-    return [
-        {key: value.decode() if isinstance(value, bytes) else value for key, value in row.items()}
-        for row in (source.__getitems__(range(len(source))) if len(source) else [])
-    ]
+    rows = source.__getitems__(range(len(source))) if len(source) else []
+    decoded = lambda value: value.decode() if isinstance(value, bytes) else value
+    return [{key: decoded(value) for key, value in row.items()} for row in rows]

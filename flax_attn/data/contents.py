@@ -47,11 +47,9 @@ def signals(where: str, values: UserInput) -> np.ndarray:
     """Returns signals `(n, t, channels)` as float32, from `(n, t)` or `(n, t, channels)`."""
     array = float32(where, values)
     array = array[..., None] if array.ndim == 2 else array
-    if array.ndim != 3 or not array.size:
-        raise UsageError(
-            f"expected signals (n, t) or (n, t, channels) in {where}, got {array.shape}; for "
-            f"classes or numbers set data.target"
-        )
+    got = f"{array.shape}; for classes or numbers set data.target"
+    fit = array.ndim == 3 and array.size
+    require(fit, f"signals (n, t) or (n, t, channels) in {where}, got {got}")
     return finite(where, array)
 
 
@@ -109,11 +107,9 @@ def as_pixels(images: np.ndarray, where: str) -> np.ndarray:
     """
     if images.dtype == np.uint8:
         return images.astype(np.float32) / 255
-    if images.dtype.kind != "f" or not ((images >= 0) & (images <= 1)).all():
-        beyond = f" from {images.min():.3g} to {images.max():.3g}" if images.size else ""
-        raise UsageError(
-            f"expected bytes or numbers in [0, 1] as pixels of {where}, got {images.dtype}{beyond}"
-        )
+    fit = images.dtype.kind == "f" and ((images >= 0) & (images <= 1)).all()
+    got = f"{images.dtype} up to {images.max() if images.size else 0:.3g}"
+    require(fit, f"bytes or numbers in [0, 1] as pixels of {where}, got {got}")
     return images.astype(np.float32)
 
 
@@ -131,16 +127,11 @@ def check_classes(labels: Mapping[str, Sequence[str]]) -> None:
         raise UsageError(NO_TRAINING)
     require(len(known) > 1, f"at least two classes to train on, got {', '.join(known)}")
     if len(known) > MOST_CLASSES:
-        raise UsageError(
-            f"expected at most {MOST_CLASSES:,} classes, got {len(known):,}, such as "
-            f"'{shortened(min(known))}'; take the labels from another column or folder, or join "
-            f"some"
-        )
+        got = f"{len(known):,}, such as '{shortened(min(known))}'"
+        raise UsageError(f"expected at most {MOST_CLASSES:,} classes, got {got}; join some")
     for split, names in labels.items():
-        strange, in_split = sorted(set(names) - known), f"classes in the {split} split"
-        require(
-            not strange, f"{in_split} that the training split has, got {', '.join(strange[:1])}"
-        )
+        strange, of_split = ", ".join(sorted(set(names) - known)[:1]), f"in the {split} split"
+        require(not strange, f"classes {of_split} that the training split has, got '{strange}'")
 
 
 def real_numbers(where: str, values: UserInput) -> np.ndarray:

@@ -31,10 +31,8 @@ def generate(seed: int, num_examples: int) -> list[Pair]:
     Months have names, some of three letters.
     """
     rng = np.random.default_rng(seed)
-    dates = [
-        FIRST + datetime.timedelta(int(day))
-        for day in rng.integers((LAST - FIRST).days + 1, size=num_examples)
-    ]
+    days = rng.integers((LAST - FIRST).days + 1, size=num_examples)
+    dates = [FIRST + datetime.timedelta(int(day)) for day in days]
     forms = [FORMS[form] for form in rng.integers(len(FORMS), size=num_examples)]
     return [Pair(write(date, form), date.isoformat()) for date, form in zip(dates, forms)]
 

@@ -20,10 +20,8 @@ def decode(path: Path, content: bytes) -> str:
     Raises a UsageError for another encoding, with the line of the first strange byte, or no text.
     """
     if content.startswith(BINARY):
-        raise UsageError(
-            f"expected a file of text, got the binary file {path}; save a spreadsheet (.xlsx) as "
-            f"CSV, and unpack what is packed"
-        )
+        hint = "save a spreadsheet (.xlsx) as CSV, and unpack what is packed"
+        raise UsageError(f"expected a file of text, got the binary file {path}; {hint}")
     try:
         text = content.decode("utf-8-sig")
         first = text.find("\0")  # as in UTF-16
@@ -31,10 +29,8 @@ def decode(path: Path, content: bytes) -> str:
         text, first = "", error.start
     if first >= 0:
         line = 1 + content.count(b"\n", 0, first)
-        raise UsageError(
-            f"expected text in UTF-8 in {path}, line {line}, got another encoding, such as "
-            f"Latin-1; save it in UTF-8"
-        )
+        got = "another encoding, such as Latin-1; save it in UTF-8"
+        raise UsageError(f"expected text in UTF-8 in {path}, line {line}, got {got}")
     return text
 
 

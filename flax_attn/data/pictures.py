@@ -123,10 +123,8 @@ def read_numbered(
     their numbers in the column `number`. The images have the name `all`. Arguments and errors are
     those of `read_folder`.
     """
-    rows = table.read_pairs(folder / NUMBERS, "file", "number", "number")
-    cells = zip(rows.column(1), rows.lines)
-    numbers = [table.number_in(cell, f"{folder / NUMBERS}, line {line}") for cell, line in cells]
-    images, digest = read_all([folder / name for name in rows.column()], size)
+    names, numbers = table.read_numbers(folder / NUMBERS, "file", "number")
+    images, digest = read_all([folder / name for name in names], size)
     digest = hashlib.sha256(f"{digest}{numbers}".encode()).hexdigest()
     return {ALL: (images, numbers)}, digest
 
@@ -137,11 +135,9 @@ def read_all(paths: Sequence[Path], size: Size | None = None) -> tuple[np.ndarra
     for path in paths:
         image = read(path)
         image = image if size is None else scale([as_pixels(image, str(path))], size)[0]
-        if images and image.shape != images[0].shape:
-            raise UsageError(
-                f"expected images of one size, got {images[0].shape} pixels in {paths[0]} and "
-                f"{image.shape} in {path}; set data.height and data.width to scale them"
-            )
+        is_alike = not images or image.shape == images[0].shape
+        hint = "set data.height and data.width to scale them"
+        require(is_alike, f"images of one size, got {image.shape} pixels in {path}; {hint}")
         total.update(f"{path.parent.name}/{path.name}\0{sha256(path)}".encode())
         images.append(image)
     return np.stack(images), total.hexdigest()
@@ -159,11 +155,8 @@ def _by_class(root: Path) -> list[Path]:
     within = lambda entry: _listed(entry) if entry.is_dir() else [entry]
     paths = [path for entry in _listed(root) for path in within(entry)]
     for path in paths:
-        if path.suffix.lower() not in ENDINGS or path.is_dir() or path.parent == root:
-            raise UsageError(
-                f"expected in {root} one folder of pictures ({', '.join(ENDINGS)}) for each class, "
-                f"got {path}; give train/CLASS/ and test/CLASS/, or CLASS/"
-            )
+        fit = path.suffix.lower() in ENDINGS and not path.is_dir() and path.parent != root
+        require(fit, f"in {root} one folder of pictures for each class, got {path}")
     return paths
 
 

@@ -160,16 +160,13 @@ def sample(
         # row i takes the (i - count + 1)-th valid one
         source = jnp.searchsorted(jnp.cumsum(valid), rows - count + 1)
         fresh = (rows >= count) & (source < block_size)
-        merge = lambda new, old: jnp.where(
-            fresh[:, None], new[jnp.minimum(source, block_size - 1)], old
-        )
+        inside = jnp.minimum(source, block_size - 1)
+        merge = lambda new, old: jnp.where(fresh[:, None], new[inside], old)
         return key, count + valid.sum(dtype=count.dtype), jax.tree.map(merge, proposals, filled)
 
     empty = ShapeBatch(*(jnp.zeros((num_examples, 4)) for _ in ShapeBatch._fields))
-    _, _, shapes = jax.lax.while_loop(
-        lambda carry: carry[1] < num_examples, fill, (key, jnp.int32(0), empty)
-    )
-    return shapes
+    is_short = lambda carry: carry[1] < num_examples
+    return jax.lax.while_loop(is_short, fill, (key, jnp.int32(0), empty))[2]
 
 
 @jax.jit  # traced once for inputs and targets
@@ -217,9 +214,7 @@ def generate(
     above `MAX_EXAMPLES`.
     """
     if not 0 <= num_examples <= MAX_EXAMPLES:
-        raise ValueError(
-            f"expected num_examples from 0 to {MAX_EXAMPLES:,} in one call, got {num_examples}"
-        )
+        raise ValueError(f"expected num_examples to {MAX_EXAMPLES:,}, got {num_examples}")
     sample_key, noise_key = jax.random.split(key)
     shapes = sample(sample_key, num_examples, task=task, height_rule=height_rule)
     # One random word a grid point serves both signals: 16 bits each, that is noise in steps of
@@ -270,7 +265,5 @@ def _words(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
 def check_names(task: str, height_rule: str) -> None:
     """Raises a ValueError for an unknown task or height rule."""
     if (task, height_rule) not in ACCEPTANCE:
-        raise ValueError(
-            f"expected task 'by_shape' or 'by_location' and height_rule 'triangles' or 'both', "
-            f"got {task!r} and {height_rule!r}"
-        )
+        known, got = sorted(ACCEPTANCE), (task, height_rule)
+        raise ValueError(f"expected task and height_rule of {known}, got {got}")

@@ -14,29 +14,22 @@ from typing import NamedTuple
 
 import tensorflow_datasets as tfds
 
-from flax_attn.data.builders import File, FilesBuilder, load
+from flax_attn.data.builders import FilesBuilder, files, load
 from flax_attn.data.files import read_lines
 from flax_attn.schema import require
 from flax_attn.types import JsonObject
 
-CLASSES = {
-    3: ("negative", "neutral", "positive"),
-    5: ("very negative", "negative", "neutral", "positive", "very positive"),
-}
+THREE = ("negative", "neutral", "positive")
+CLASSES = {3: THREE, 5: ("very negative", *THREE, "very positive")}
 ARCHIVE = "trainDevTestTrees_PTB.zip"
+LISTED = f"{ARCHIVE} 789539 5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc"
 BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
 
 
 class SST(FilesBuilder, skip_registration=True):
     """Sentences of film reviews with the tree of their judged phrases."""
 
-    FILES = {
-        ARCHIVE: File(
-            f"https://nlp.stanford.edu/sentiment/{ARCHIVE}",
-            789_539,
-            "5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc",
-        )
-    }
+    FILES = files("https://nlp.stanford.edu/sentiment/", LISTED)
     SPLITS = {"train": ("train.txt",), "valid": ("dev.txt",), "test": ("test.txt",)}
     FEATURES = {"tree": tfds.features.Text()}
 
@@ -44,8 +37,8 @@ class SST(FilesBuilder, skip_registration=True):
         if self.paths is not None:
             return super()._split_generators(dl_manager)
         archive = Path(dl_manager.download(self.FILES[ARCHIVE].url))
-        with zipfile.ZipFile(archive) as files:
-            content = {split: files.read(f"trees/{name}") for split, (name,) in self.SPLITS.items()}
+        with zipfile.ZipFile(archive) as packed:
+            content = {s: packed.read(f"trees/{name}") for s, (name,) in self.SPLITS.items()}
         return {split: self._generate_examples(archive, text) for split, text in content.items()}
 
     def _generate_examples(

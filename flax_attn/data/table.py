@@ -55,6 +55,23 @@ def read(path: Path, text_column: str, label_column: str) -> tuple[list[str], li
     return table.column(), labels
 
 
+def read_numbers(path: Path, text_column: str, column: str) -> tuple[list[str], list[float]]:
+    """Reads texts and numbers of a table.
+
+    Raises a UsageError as `read_pairs`, and for what is no finite number.
+    """
+    table, numbers = read_pairs(path, text_column, column, "number"), []
+    for line, cell in zip(table.lines, table.column(1)):
+        try:
+            numbers.append(float(cell))
+        except ValueError:
+            numbers.append(math.nan)
+        hint = ", with a point as in 3.5" if "," in cell else ""
+        where = f"{path}, line {line}{hint}"
+        require(math.isfinite(numbers[-1]), f"a number in {where}, got '{shortened(cell)}'")
+    return table.column(), numbers
+
+
 def read_pairs(path: Path, text_column: str, other_column: str, other: str) -> Table:
     """Reads a table with a column of texts and a second one, which has an entry in every row.
 
@@ -93,12 +110,10 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
     require(below, f"rows of {content} in {path}, got none below its header")
     for line, row in below:
         if len(row) != len(header):
-            name, count = SEPARATORS[separator], counted(len(header), "column")
-            hint = f'; a text with a {name} stands in quotes, "so{separator} as here"'
-            raise UsageError(
-                f"expected {count} in {path}, line {line}, as in the first, got {len(row)}: "
-                f"{str(row)[:60]}{'' if separator == TAB else hint}"
-            )
+            count, got = counted(len(header), "column"), f"got {len(row)}: {str(row)[:60]}"
+            hint = f"; a text with a {SEPARATORS[separator]} stands in quotes"
+            got += "" if separator == TAB else hint
+            raise UsageError(f"expected {count} in {path}, line {line}, as in the first, {got}")
     lines, rows = map(list, zip(*below))
     return Table(path, separator, header if has_header else [], rows, lines, columns)
 
@@ -168,15 +183,3 @@ def _index(path: Path, header: list[str], name: str, advice: str) -> int:
         )
     require(header.count(name) < 2, f"one column '{name}' in {path}, got several")
     return header.index(name) if name in header else int(name) - 1
-
-
-def number_in(cell: str, where: str) -> float:
-    """Returns the number in a cell. Raises a UsageError for what is none, or not finite."""
-    try:
-        number = float(cell)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        hint = " (with a point, as in 3.5)" if "," in cell else ""
-        raise UsageError(f"expected a finite number{hint} in {where}, got '{shortened(cell)}'")
-    return number

@@ -25,9 +25,8 @@ now d ll m o re ve y ain aren aren't couldn couldn't didn didn't doesn doesn't h
 hasn't haven haven't isn isn't ma mightn mightn't mustn mustn't needn needn't shan shan't shouldn
 shouldn't wasn wasn't weren weren't won won't wouldn wouldn't
 """
-_STOP_WORDS = re.compile(
-    rf"\b({'|'.join(map(re.escape, sorted(STOP_WORDS.split(), key=len, reverse=True)))})\b\s*"
-)
+_LONGEST_FIRST = sorted(STOP_WORDS.split(), key=len, reverse=True)
+_STOP_WORDS = re.compile(rf"\b({'|'.join(map(re.escape, _LONGEST_FIRST))})\b\s*")
 
 
 def clean_news(text: str) -> str:
@@ -76,9 +75,8 @@ def split_news(text: str) -> str:
     text = _without(_unescape(_unescape(text)), "<", ">", " ").lower()
     text = re.sub(r"\b([a-z])\.(?=[a-z]\.)", r"\1", text)
     words = re.findall(r"[a-z]+|\d+|[$%?!()\-:]", text.replace("'s ", " ").replace("'", ""))
-    return " ".join(
-        "0" * min(len(word), 5) if word.isdigit() and len(word) != 4 else word for word in words
-    )
+    is_number = lambda word: word.isdigit() and len(word) != 4
+    return " ".join("0" * min(len(word), 5) if is_number(word) else word for word in words)
 
 
 def _without(text: str, first: str, last: str, instead: str = "") -> str:
@@ -161,8 +159,6 @@ def encode_labels(labels: Sequence[str], classes: Sequence[str]) -> Int32[np.nda
     """Returns the place of each label among the classes. Another label is a UsageError."""
     index = {label: i for i, label in enumerate(classes)}
     if strange := [label for label in labels if label not in index]:
-        known = ", ".join([*classes[:10], *(["..."] if len(classes) > 10 else [])])
-        raise UsageError(
-            f"expected a label that the training split has, {known}, got '{strange[0]}'"
-        )
+        known = f"{', '.join(classes[:10])}{', ...' if len(classes) > 10 else ''}"
+        raise UsageError(f"expected a label of the training split, {known}, got '{strange[0]}'")
     return np.array([index[label] for label in labels], np.int32)

@@ -36,10 +36,8 @@ class Tokenizer(Protocol):
 class Vocabulary(NamedTuple):
     """Words or characters: the most frequent ones of the texts it was fitted on.
 
-    Of equally frequent ones, the one met first comes first.
-
-    Encoding and decoding give back the text, but for what is unknown and for runs of spaces between
-    words.
+    Of equally frequent ones, the one met first comes first. Encoding and decoding give back the
+    text, but for what is unknown and for runs of spaces between words.
     """
 
     level: str  # "word" or "character"
@@ -54,9 +52,8 @@ class Vocabulary(NamedTuple):
     def fit(cls, level: str, texts: Iterable[str], size: int) -> "Vocabulary":
         parts = (part for text in texts for part in _parts(level, text))
         counts = Counter(part for part in parts if len(part) <= LONGEST_TOKEN)
-        return cls.of(
-            level, (PADDING, UNKNOWN, *(entry for entry, _ in counts.most_common(size - 2)))
-        )
+        frequent = [entry for entry, _ in counts.most_common(size - 2)]
+        return cls.of(level, (PADDING, UNKNOWN, *frequent))
 
     @property
     def size(self) -> int:
@@ -105,14 +102,9 @@ class BytePairs:
     @classmethod
     def fit(cls, texts: Iterable[str], size: int) -> "BytePairs":
         model = cls.rules()
-        trainer = _tokenizers().trainers.BpeTrainer(
-            vocab_size=size,
-            special_tokens=[PADDING, UNKNOWN],
-            max_token_length=LONGEST_TOKEN,
-            show_progress=False,
-            **cls.alphabet(size),
-        )
-        model.train_from_iterator(texts, trainer)
+        options = cls.alphabet(size) | {"vocab_size": size, "special_tokens": [PADDING, UNKNOWN]}
+        options |= {"max_token_length": LONGEST_TOKEN, "show_progress": False}
+        model.train_from_iterator(texts, _tokenizers().trainers.BpeTrainer(**options))
         return cls(model)
 
     @classmethod
@@ -128,10 +120,8 @@ class BytePairs:
     def split(self, text: str) -> list[str]:
         encoding = self.model.encode(text)
         known = [token.replace("▁", "") or " " for token in encoding.tokens]
-        return [
-            text[slice(*offsets)] if token == 1 else part
-            for part, token, offsets in zip(known, encoding.ids, encoding.offsets)
-        ]
+        parts = zip(known, encoding.ids, encoding.offsets)
+        return [text[slice(*at)] if token == 1 else part for part, token, at in parts]
 
     def to_json(self) -> JsonObject:
         return {"kind": self.KIND, "model": json.loads(self.model.to_str())}
@@ -204,9 +194,7 @@ def described(content: JsonObject) -> JsonObject:
 
 def known_parts(tokenizer: Tokenizer, text: str) -> list[tuple[str, bool]]:
     """Returns the parts that the tokens of a text stand for, and whether each is known."""
-    return [
-        (part, token != 1) for part, token in zip(tokenizer.split(text), tokenizer.encode(text))
-    ]
+    return [(p, i != 1) for p, i in zip(tokenizer.split(text), tokenizer.encode(text))]
 
 
 def bracketed(parts: Iterable[tuple[str, bool]]) -> list[str]:

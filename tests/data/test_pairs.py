@@ -2,14 +2,12 @@
 
 import datetime
 import gzip
-import re
 
 import pytest
 
 from flax_attn.data import dates, multi30k, pairs, toy
 from flax_attn.data.sets import Dates, Multi30k, PairsTSV, Reverse
 from flax_attn.errors import UsageError
-from flax_attn.page.joining import FOLDER
 
 
 def write(folder, **files):
@@ -181,12 +179,3 @@ def test_long_words_are_never_too_few():
     sizes = {"num_train": 20, "num_valid": 5, "num_test": 5}
     splits = Reverse(min_letters=11, max_letters=12, **sizes).load(None).splits
     assert [len(splits[name].inputs) for name in ("train", "valid", "test")] == [20, 5, 5]
-
-
-def test_the_page_names_dates_that_are_learned():
-    view = (FOLDER / "views" / "translation.mjs").read_text(encoding="utf-8")
-    named = set(re.findall("“(.+?)”", re.search("const DATES = (.*);", view)[1]))
-    days = (dates.FIRST + datetime.timedelta(i) for i in range((dates.LAST - dates.FIRST).days + 1))
-    assert len(named) == 3
-    assert named <= {dates.write(day, form) for day in days for form in dates.FORMS}
-    assert f"learned dates of {dates.FIRST.year} to {dates.LAST.year}" in view

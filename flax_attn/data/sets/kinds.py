@@ -52,10 +52,8 @@ class DataSet(abc.ABC):
 
     def check_training(self, training: Training) -> None:
         """Raises a UsageError if the data cannot be trained on in this way."""
-        require(
-            getattr(self, "valid_fraction", 1.0) or "valid" not in training.evaluate,
-            "data.valid_fraction above 0 with 'valid' in config key 'evaluate'",
-        )
+        fit = getattr(self, "valid_fraction", 1.0) or "valid" not in training.evaluate
+        require(fit, "data.valid_fraction above 0 with 'valid' in config key 'evaluate'")
 
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> Raw:
@@ -167,10 +165,8 @@ class ReadTexts(Tokens):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.num_ngrams != 1, "data.num_ngrams of 0 (for none) or above 1")
-        require(
-            self.tokenizer == "word" or not (self.num_ngrams or self.num_pairs),
-            "data.tokenizer=word with data.num_ngrams or data.num_pairs",
-        )
+        fit = self.tokenizer == "word" or not (self.num_ngrams or self.num_pairs)
+        require(fit, "data.tokenizer=word with data.num_ngrams or data.num_pairs")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,10 +45,8 @@ class LanguageData(DataSet):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.tokenizer == "character" or self.vocabulary_size >= NUM_BYTES,
-            f"data.vocabulary_size of {NUM_BYTES} or above for data.tokenizer=bytes",
-        )
+        fit = self.tokenizer == "character" or self.vocabulary_size >= NUM_BYTES
+        require(fit, f"data.vocabulary_size of {NUM_BYTES} or above for data.tokenizer=bytes")
 
     @property
     def most_repeated(self) -> int:
@@ -66,10 +64,8 @@ class LanguageData(DataSet):
             named = zip((*fractions, "train"), parts)
             splits = {name: "\n".join(lines[i] for i in part) for name, part in named}
         else:
-            first, last = (
-                int(len(text) * (1 - share))
-                for share in (self.test_fraction + self.valid_fraction, self.test_fraction)
-            )
+            held_out = self.test_fraction + self.valid_fraction, self.test_fraction
+            first, last = (int(len(text) * (1 - share)) for share in held_out)
             splits = {"train": text[:first], "valid": text[first:last], "test": text[last:]}
         is_enough = all(splits[name] for name in wanted)
         require(is_enough, f"enough text for {', '.join(wanted)}, got {len(text)} characters")

@@ -42,17 +42,12 @@ class InMemory(DataSet):
     )
 
     def check_training(self, training: Training) -> None:
-        require(
-            {"valid"} & {*self.splits} or self.valid_fraction or "valid" not in training.evaluate,
-            "validation examples: data={'valid': ...} or a data.valid_fraction above 0",
-        )
+        fit = {"valid"} & {*self.splits} or self.valid_fraction or "valid" not in training.evaluate
+        require(fit, "validation examples: data={'valid': ...} or a data.valid_fraction above 0")
 
     def load(self, manual_dir: Path | None) -> Raw:
         if self.content is None:
-            raise UsageError(
-                "expected the data of this run, which were given from Python; go on with "
-                "flax_attn.train(config, data=...)"
-            )
+            raise UsageError("expected the data of this run from Python: train(config, data=...)")
         splits = complete(self.content, self.target, self.valid_fraction, 0.0, self.seed)
         return Raw(splits, {"data": self.sha256})
 
@@ -102,12 +97,9 @@ def from_python(
     held_by = PairLists if target == "text" else BY_INPUT.get(kind.input)
     require(held_by, f"a config on {', '.join(BY_INPUT)}s for data from Python")
     names = list(data) if isinstance(data, Mapping) else [type(data).__name__]
-    if not {"train", "test"} <= set(names) <= set(SPLITS):
-        raise UsageError(
-            f"expected data of the splits train and test, and perhaps valid, such as "
-            f"{{'train': (inputs, targets), 'test': (inputs, targets)}}, got "
-            f"{', '.join(map(str, names)) or 'none'}"
-        )
+    example = "{'train': (inputs, targets), 'test': (inputs, targets)}"
+    fit, got = {"train", "test"} <= set(names) <= set(SPLITS), ", ".join(map(str, names)) or "none"
+    require(fit, f"data of train and test, and perhaps valid, such as {example}, got {got}")
     fields: JsonObject = {} if held_by is PairLists else {"target": target}
     holder = held_by(splits=("train", "test"), sha256="", **fields)
     content = {}

@@ -137,18 +137,14 @@ class PairsTSV(PairData):
         for pair in pairs.read(path, self.source_column, self.target_column):
             by_source.setdefault(pair.source, {})[pair] = None
         groups = list(by_source.values())
-        num_valid, num_test = (
-            max(1, round(share * len(groups)))
-            for share in (self.valid_fraction, self.test_fraction)
-        )
+        shares = self.valid_fraction, self.test_fraction
+        num_valid, num_test = (max(1, round(share * len(groups))) for share in shares)
         is_enough = num_valid + num_test < len(groups)
         require(is_enough, f"more sources that differ in {self.file}, got {len(groups)}")
         order = np.random.default_rng(self.seed).permutation(len(groups))
         parts = np.split(order, [num_valid, num_valid + num_test])
-        splits = {
-            name: columns_of([pair for i in part for pair in groups[i]])
-            for name, part in zip(("valid", "test", "train"), parts)
-        }
+        rows = (columns_of([pair for i in part for pair in groups[i]]) for part in parts)
+        splits = dict(zip(("valid", "test", "train"), rows))
         return Raw(splits, {self.file: sha256(path)})
 
 

@@ -40,14 +40,10 @@ class Shapes(SignalData):
         require(not (self.fresh and self.subset), "data.subset=0 with data.fresh=True")
 
     def check_training(self, training: Training) -> None:
-        require(
-            round(self.num_train * self.valid_fraction) or "valid" not in training.evaluate,
-            "data.valid_fraction above 0 with 'valid' in config key 'evaluate'",
-        )
-        require(
-            not (self.fresh and "train" in training.evaluate),
-            "no 'train' in config key 'evaluate' with data.fresh=True, which sees examples once",
-        )
+        is_some = round(self.num_train * self.valid_fraction) or "valid" not in training.evaluate
+        require(is_some, "data.valid_fraction above 0 with 'valid' in config key 'evaluate'")
+        stored = not (self.fresh and "train" in training.evaluate)
+        require(stored, "no 'train' in config key 'evaluate' with data.fresh=True")
         most = self.num_used
         require(training.batch_size <= most, f"batch_size at most the {most} training examples")
 
@@ -69,14 +65,8 @@ class Shapes(SignalData):
         return self.fresh
 
     def load(self, manual_dir: Path | None) -> Raw:
-        splits = shapes.splits(
-            self.seed,
-            num_train=self.num_train,
-            num_test=self.num_test,
-            valid_fraction=self.valid_fraction,
-            task=self.task,
-            height_rule=self.height_rule,
-        )
+        names = "num_train", "num_test", "valid_fraction", "task", "height_rule"
+        splits = shapes.splits(self.seed, **{name: getattr(self, name) for name in names})
         return Raw({name: _rows(examples) for name, examples in jax.device_get(splits).items()})
 
     def draw(self, key: Array, number: int) -> Columns:

@@ -11,7 +11,6 @@ import numpy as np
 from flax_attn.data import table
 from flax_attn.data.raw import ALL, Columns, Raw, complete
 from flax_attn.data.sets.kinds import TextData
-from flax_attn.errors import UsageError
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import FilePath, Fraction, require
 
@@ -48,11 +47,8 @@ class AGNews(TextData):
         return Raw(splits, files, sorted(ag_news.CLASSES))
 
     def _texts(self, name: str, rows: "list[News]", classes: Sequence[str]) -> Columns:
-        if self.fields == "title" and not any(news.description for news in rows):
-            raise UsageError(
-                f"expected titles and descriptions in columns of their own in ag_news/{name}.csv; "
-                "get the file with three columns, or set data.fields='title and description'"
-            )
+        fit = self.fields != "title" or any(news.description for news in rows)
+        require(fit, f"titles in a column of their own in ag_news/{name}.csv, or other data.fields")
         texts = [news.title for news in rows]
         if self.fields == "title and description":
             texts = [" ".join(filter(None, (news.title, news.description))) for news in rows]
@@ -114,9 +110,8 @@ class TextTable(TextData):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.test_file or self.test_fraction, "data.test_fraction above 0, or a data.test_file"
-        )
+        has_test = self.test_file or self.test_fraction
+        require(has_test, "data.test_fraction above 0, or a data.test_file")
 
     @abc.abstractmethod
     def rows_in(self, path: str) -> Columns:
@@ -161,7 +156,6 @@ class NumberCSV(TextTable):
     number_column: str = "number"
 
     def rows_in(self, path: str) -> Columns:
-        rows = table.read_pairs(expanded(path), self.text_column, self.number_column, "number")
-        cells = zip(rows.column(1), rows.lines)
-        numbers = [table.number_in(cell, f"{path}, line {line}") for cell, line in cells]
-        return Columns(rows.column(), np.array(numbers, np.float32))
+        columns = self.text_column, self.number_column
+        texts, numbers = table.read_numbers(expanded(path), *columns)
+        return Columns(texts, np.array(numbers, np.float32))
