@@ -19,20 +19,25 @@ from flax_attn.experiment.programs import build_model
 from flax_attn.explore.graph import body_graph
 from flax_attn.explore.live import programs_of, written
 from flax_attn.explore.primitives import bodies
+from flax_attn.tasks.artifacts import Kept
 from flax_attn.tasks.language import LanguageModel
-from flax_attn.tasks.task import Kept
 
 SCRIPT = Path(__file__).parent.parent / "page" / "check_live.mjs"
 DIGITS = list("0123456789")
-CLASSES = {"classes": DIGITS, "class_weights": [1.0] * 10, "shape": [28, 28]}
-KEPT = {  # what data decide, of kinds whose runs live
-    "signals": Kept({"mean": 11.0, "std": 6.0, "shape": [100, 1]}, {}, {}),
-    "images": Kept(CLASSES, {"num_classes": 10}, {"labels.json": DIGITS}),
-    "series": Kept({"relevant": 3}, {}, {}),
-    "numbers": Kept(
-        {"mean": 26.0, "std": 9.0, "shape": [100, 1], "inputs": {"mean": 4.0, "std": 6.0}}, {}, {}
-    ),
+CLASSES = {"classes": DIGITS, "class_weights": [1.0] * 10}
+SIGNAL = {"shape": [100, 1], "inputs": {"mean": 11.0, "std": 6.0}}
+NUMBER = {"targets": {"mean": 26.0, "std": 9.0}}
+LABELS = {"num_classes": 10}, {"labels.json": DIGITS}
+KEPT = {  # facts about the data, of tasks whose runs live
+    "signal-signal": Kept(SIGNAL, {}, {}),
+    "signal-classes": Kept(SIGNAL | CLASSES, *LABELS),
+    "signal-number": Kept(SIGNAL | NUMBER, {}, {}),
+    "image-classes": Kept({"shape": [28, 28]} | CLASSES, *LABELS),
+    "image-number": Kept({"shape": [32, 32]} | NUMBER, {"num_classes": 1}, {}),
 }
+SERIES = {"shape": [20, 8]}
+OWN_FILES = ("signals_npz", "images_folder", "text_file", "images_numbers")
+OWN_FILES += ("signals_classes", "series_classes")
 CHARACTERS = ["<PAD>", "<UNK>", "\n", *"abcdefghijklmnopqrstuvwxyz"]
 LETTERS = {"tokenizer.json": {"kind": "character", "entries": CHARACTERS}}
 NODE = shutil.which("node")
@@ -48,7 +53,7 @@ def run_of(name, kept=None, **changes):
     """
     config = importlib.import_module(f"configs.{name}").get_config()
     config.model.update(changes)
-    if name in ("signals_npz", "images_folder", "text_file"):
+    if name in OWN_FILES:
         config.data.file = "own"
     config = Config.of(config)
     if kept is None and config.task is LanguageModel:
@@ -56,6 +61,8 @@ def run_of(name, kept=None, **changes):
         kept = Kept({}, sizes, LETTERS)
     else:
         kept = kept or KEPT[config.task.name]
+        if "series" in name:
+            kept = kept._replace(derived=kept.derived | SERIES)
     task = config.task.restore(config.data, config.recipe, kept)
     model = build_model(config, task.kept.sizes)
     one = jax.tree.map(lambda array: array[:1], task.sample())
@@ -70,7 +77,7 @@ def random_inputs(run, number, seed=0):
     random = np.random.default_rng(seed)
     shape = run.task.sample().shape[1:]
     drawn = random.uniform(0, 1, (number, *shape)).astype(np.float32)
-    return drawn * 25 if run.task.name in ("signals", "numbers") else drawn
+    return drawn * 25 if run.task.inputs.name == "signal" else drawn
 
 
 def packed(array):

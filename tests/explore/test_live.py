@@ -42,6 +42,9 @@ NAMES = [
     full("shapes_overfit", {}),
     full("mnist_transformer", {}),
     full("images_folder", {}),
+    full("signals_classes", {}),
+    ("series_classes", {}),
+    full("images_numbers", {"num_blocks": 1}),
 ]
 OPTIONS = [
     {},
