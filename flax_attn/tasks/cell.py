@@ -154,9 +154,7 @@ class GridTask(Task):
 
     # predictions
 
-    def predict(
-        self, model: nn.Module, params: Sequence[Params], inputs: UserInput, **options: UserInput
-    ) -> Prediction:
+    def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         """Predicts by the parameters of every seed; the attention is that of the first."""
         arrays, tokens, known = self.inputs.read(inputs)
         prepared, count = self.inputs.normalize(arrays), len(jax.tree.leaves(arrays)[0])

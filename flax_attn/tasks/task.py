@@ -260,5 +260,8 @@ def for_buckets(rows: Batch, num_buckets: int) -> Batch:
     lengths = row_lengths(rows)
     assert lengths is not None
     order = np.argsort(lengths, kind="stable")
-    ordered: Batch = jax.tree.map(lambda array: array[order], rows)
-    return ordered
+
+    def ordered(array: np.ndarray) -> np.ndarray:
+        return array[order]
+
+    return jax.tree.map(ordered, rows)

@@ -24,7 +24,7 @@ from flax_attn.tasks.artifacts import (
 from flax_attn.tasks.inputs.base import Input
 from flax_attn.tasks.inputs.signals import Signals, channels_of
 from flax_attn.tasks.targets.base import Target
-from flax_attn.training.metrics import mask_of, squared_error, weighted_mean
+from flax_attn.training.metrics import Metric, mask_of, squared_error, weighted_mean
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Signal(Target):
     def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
         mask = mask_of(batch, len(outputs))
         error = squared_error(outputs, batch["targets"], mask)
-        metrics = {"mse": error}
+        metrics: dict[str, Metric] = {"mse": error}
         if self.relevant is not None:
             gate = aux["attention"]["input"][..., self.relevant].mean(axis=-1)  # (b,)
             metrics["gate"] = weighted_mean(gate, mask)
