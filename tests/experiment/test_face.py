@@ -421,5 +421,5 @@ def test_a_model_that_is_not_for_the_data_is_told_before_anything_is_written(tmp
 
 
 def test_texts_to_continue_are_not_given_from_python():
-    with pytest.raises(UsageError, match="signals, images, texts"):
+    with pytest.raises(UsageError, match="from Python"):
         from_python(TextFile, "next", {"train": ([], []), "test": ([], [])})
