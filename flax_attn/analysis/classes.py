@@ -21,10 +21,7 @@ def drawn_names(classes: Iterable[str]) -> list[str]:
 def verdict(
     probabilities: np.ndarray, classes: list[str], target: int | None = None
 ) -> tuple[str, str]:
-    """Returns the predicted class with its probability, and the colour to write it in.
-
-    A wrong class says the right one too. The colour-blind can tell the two colours apart.
-    """
+    """Returns the predicted class with its probability, and the target if wrong, with a colour."""
     best = int(np.argmax(probabilities))
     answer = f"{classes[best]} ({probabilities[best]:.0%})"
     if target is None:
@@ -36,8 +33,7 @@ def verdict(
 def confusion_matrix(run: Record) -> Figure:
     """Draws how often each true class, downwards, was predicted as each class, across.
 
-    Colours are shares of the true class over all seeds, numbers are counts. Of many classes, only
-    the colours are drawn.
+    Colours are shares of the true class over all seeds; of many classes, they alone are drawn.
     """
     counts = run.examples["confusion"]
     names = drawn_names(run.config["derived"]["classes"])

@@ -63,9 +63,8 @@ def _theme(ink: str, quiet: str, heat: str, face: str, hatch: str) -> Theme:
     grounded = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
     masked: Options = {"facecolor": face, "edgecolor": hatch, "hatch": "////", "linewidth": 0}
     settings: Options = dict.fromkeys(inked, ink) | dict.fromkeys(grounded, ground)
-    return Theme(
-        ink, quiet, LinearSegmentedColormap.from_list("weights", colours), masked, settings
-    )
+    colours = LinearSegmentedColormap.from_list("weights", colours)
+    return Theme(ink, quiet, colours, masked, settings)
 
 
 LIGHT_HEAT = "#ffffff #cfe1f2 #93c4de #4a97c9 #1764ab #08306b"
@@ -144,7 +143,6 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def _write(figure: Figure, target: Path | io.BytesIO, **settings: Any) -> None:
-    """Draws the whole figure into a file."""
     with quietly():
         figure.savefig(target, bbox_inches="tight", **settings)
 
@@ -185,21 +183,15 @@ def strength(weights: np.ndarray | float, count: int) -> np.ndarray:
 def colour_bar(figure: Figure, top: float, **where: Any) -> Colorbar:
     """Draws the colour bar of weights from 0 to `top`; `where` goes to `Figure.colorbar`."""
     heat, ticks = heat_up_to(top)
-    bar = figure.colorbar(
-        ScalarMappable(heat["norm"], heat["cmap"]),
-        label="attention weight (square-root scale)",
-        **where,
-    )
+    where |= {"label": "attention weight (square-root scale)"}
+    bar = figure.colorbar(ScalarMappable(heat["norm"], heat["cmap"]), **where)
     bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
     bar.ax.minorticks_off()
     return bar
 
 
 def of_weight(weight: float, top: float = 1.0) -> tuple[str, str]:
-    """Returns the colour of a weight as #rrggbb, and black or white for text on it.
-
-    The scale of colours ends at `top`.
-    """
+    """Returns the colour of a weight as #rrggbb on a scale up to `top`, and that of text on it."""
     heat, _ = heat_up_to(top)
     colour = heat["cmap"](heat["norm"](weight))
     return to_hex(colour), on_colour(colour)

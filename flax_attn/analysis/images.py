@@ -55,9 +55,8 @@ def as_ink(run: Record) -> np.ndarray:
 def patches(image: np.ndarray, size: int) -> Figure:
     """Draws one image cut into its patches, numbered row by row."""
     rows, columns = image.shape[0] // size, image.shape[1] // size
-    figure = Picture(
-        figsize=(min(0.9 * columns + 0.6, 8.3), 1.05 * rows + 0.6), layout="constrained"
-    )
+    size_of_figure = min(0.9 * columns + 0.6, 8.3), 1.05 * rows + 0.6
+    figure = Picture(figsize=size_of_figure, layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for number, ax in enumerate(axes.flat):
         row, column = divmod(number, columns)

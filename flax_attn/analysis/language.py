@@ -54,11 +54,7 @@ def loss_by_position(losses: np.ndarray, name: str) -> Figure:
 
 @styled
 def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], name: str) -> Figure:
-    """Draws induction scores `(blocks, heads)`, and the weights `(t, t)` of the best head.
-
-    A head that does it has a stripe: from each token of the second half to the token after its
-    first occurrence.
-    """
+    """Draws induction scores `(blocks, heads)`, and the weights `(t, t)` of the best head."""
     block, head = map(int, np.unravel_index(scores.argmax(), scores.shape))
     figure = Picture(figsize=(8.3, 6.0), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1, 2.2))

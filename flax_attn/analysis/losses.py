@@ -23,8 +23,7 @@ SCORES = {"mse": "error", "mae": "error"}  # in titles; other metrics have their
 def loss_curves(runs: list[Record]) -> Figure:
     """Draws training and validation error over the step, the mean over seeds in a band.
 
-    The error is on a log scale where it spans a factor of 10. Where there is an accuracy, or what a
-    run is known by is another metric, it stands beside it.
+    An accuracy, or another primary metric of a run, stands beside it.
     """
     metrics = metrics_of(runs)
     figure = Picture(figsize=(8.3, 4.4 if len(metrics) == 1 else 3.9), layout="constrained")
@@ -94,11 +93,7 @@ def scale_errors(ax: Axes) -> None:
 
 
 def draw_curves(ax: Axes, runs: list[Record], metric: str) -> None:
-    """Draws training and validation of every run, in a colour and dots of its own.
-
-    The test data are for the end, so they have no curve. An epoch's training value is the mean over
-    its steps. So it is of older parameters than the validation value beside it.
-    """
+    """Draws training and validation of every run, in a colour and dots of its own."""
     for number, run in enumerate(runs):
         for split, line in (("train", ":"), ("valid", "-")):
             steps, values = curve(run.sound_rows, f"{split}/{metric}")

@@ -41,10 +41,7 @@ def draw_matrix(
 
 
 def name_cells(axis: Axis, names: list[str] | None, length: float) -> None:
-    """Writes names along an axis `length` inches long, or numbers where there are no names.
-
-    Where there are too many names, only every second, third, ... is written.
-    """
+    """Writes names, as many as fit, or numbers without names along an axis of `length` inches."""
     if names is None:
         axis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
         return

@@ -23,11 +23,10 @@ from flax_attn.analysis.drawing import (
     theme,
 )
 from flax_attn.analysis.losses import error_on_test
-from flax_attn.analysis.matrices import KEY, QUERY, draw_matrix
+from flax_attn.analysis.matrices import KEY, QUERY
 from flax_attn.runs.reading import Record
 from flax_attn.types import Options
 
-SHOWN = 4  # signals of a user
 KINDS = (("triangle", "^", GREEN), ("box", "s", PINK))
 Marks = dict[str, np.ndarray]
 
@@ -194,25 +193,3 @@ def outline_pairs(heat: Axes, marks: Marks) -> None:
             if kind == other:
                 size = right - left, bottom - top
                 heat.add_patch(Rectangle((left, top), *size, edgecolor=colour, **outline))
-
-
-@styled
-def predicted(
-    inputs: np.ndarray, outputs: np.ndarray, attention: np.ndarray | None, title: str
-) -> Figure:
-    """Draws signals with their predictions, one a row, and attention matrices `(n, q, k)`."""
-    shown = min(len(inputs), SHOWN)
-    columns = 1 if attention is None else 2
-    figure = Picture(figsize=(1.5 + 3.4 * columns, 2.9 * shown + 0.6), layout="constrained")
-    axes = figure.subplots(shown, columns, squeeze=False, width_ratios=(1.6, 1)[:columns])
-    for i in range(shown):
-        axes[i, 0].plot(inputs[i, :, 0], color=BLUE, lw=1.6, label="input")
-        axes[i, 0].plot(outputs[i, :, 0], color=ORANGE, lw=1.6, ls="--", label="prediction")
-        axes[i, 0].set(xlabel="position", ylabel="height", title=f"signal {i}")
-        if attention is not None:
-            draw_matrix(axes[i, 1], attention[i])
-            axes[i, 1].set(xlabel="key", ylabel="query", title="attention")
-            colour_bar(figure, 1.0, ax=axes[i, 1])
-    axes[0, 0].legend(loc="best")
-    figure.suptitle(title)
-    return figure

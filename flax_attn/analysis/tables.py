@@ -20,10 +20,7 @@ def wide_console() -> Console:
 
 
 def print_results(summary: Summary, reference: dict[str, float], console: Console) -> None:
-    """Prints the metrics of a run, beside the figures of the recipe where there are any.
-
-    Those of the last epoch are left out where they are those of the kept one.
-    """
+    """Prints the metrics of a run, beside the figures of the recipe where there are any."""
     seeds = summary["seeds"]
     title = f"{summary['config']}: {summary['model']}, {summary['parameters']:,} parameters, "
     title += f"{summary['steps']:,} steps, {counted(len(seeds), 'seed')}, "
@@ -50,11 +47,7 @@ def print_results(summary: Summary, reference: dict[str, float], console: Consol
 
 
 def print_comparison(runs: list[Record], console: Console) -> None:
-    """Prints one row a run.
-
-    A row has size, time, and the test error or accuracy: kept, last, and the median of the last 10
-    epochs.
-    """
+    """Prints one row a run: size, time, and the test metric, kept, last, and the late median."""
     measured = f"test/{runs[0].measured}"
     title = Text(escaped(f"{measured}, mean ± std over seeds"))
     table = Table(title=title, title_justify="left", title_style="bold")

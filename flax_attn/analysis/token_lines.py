@@ -48,11 +48,9 @@ def draw_texts(
     headings: Sequence[tuple[str, str]],
     title: str,
 ) -> Figure:
-    """Draws texts one below another, with a colour bar.
+    """Draws texts under their headings, words and a colour, if any, with a colour bar.
 
-    Colours say how far a weight is above 1/n, the uniform weight of the n tokens of its text.
-    `headings` are words and a colour above each text, or empty. A token whose weight is NaN has
-    an orange frame.
+    A token whose weight is NaN has an orange frame.
     """
     boxes, lines, height = lay_out(texts, weights, headings)
     counts = {box.count for box in boxes}
@@ -85,10 +83,7 @@ def draw_texts(
 
 
 def wrapped(line: str) -> list[str]:
-    """Breaks a line of a title where it is wider than `ROOM`.
-
-    What matplotlib wraps it parses as mathematics, whatever `text.parse_math` is.
-    """
+    """Breaks a line of a title wider than `ROOM`; matplotlib would parse what it wraps as math."""
     (width,) = width_of([line], size=11)
     return textwrap.wrap(line, int(len(line) * ROOM / max(width, ROOM)) or 1) or [""]
 

@@ -14,10 +14,7 @@ def of_hops(name: str) -> bool:
 
 
 def over_tokens(name: str, weights: np.ndarray, length: int) -> np.ndarray:
-    """Returns one weight a token: the mean over heads, and over hops or unpadded queries.
-
-    Of several heads `(heads, q, k)` it is their mean.
-    """
+    """Returns one weight a token: the mean over heads, and over hops or unpadded queries."""
     if weights.ndim == 3:
         weights = weights.mean(axis=0)
     if weights.ndim == 1:

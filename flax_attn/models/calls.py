@@ -46,12 +46,7 @@ def parts_of(module: nn.Module) -> list[nn.Module]:
 
 
 def along_residuals() -> Around:
-    """Makes derivatives pass blocks along residual connections. Norms hold their deviation.
-
-    Raises:
-        ValueError: as it is called, for attention in no block, a part of a block that is not its
-            field, and a norm that is not of `flax.linen`.
-    """
+    """Makes derivatives pass blocks along residual connections. Norms hold their deviation."""
     blocks, parts = set(), set()
 
     def hold(module: nn.Module, call: ModuleCall, *args: Tree) -> Tree:

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention import SelfAttention, binary_digits
 from flax_attn.models.convolution import Conv1D
+from flax_attn.models.forward import SignalOutputs
 from flax_attn.models.initializers import torch_kernel
 
 
@@ -36,9 +37,7 @@ class CNN(nn.Module):
     num_classes: int = 1
 
     @nn.compact
-    def __call__(
-        self, inputs: Float[Array, "b t d"], *, train: bool = False
-    ) -> tuple[Float[Array, "b t c"], dict]:
+    def __call__(self, inputs: Float[Array, "b t d"], *, train: bool = False) -> SignalOutputs:
         x = append_positions(inputs) if self.binary_positions else inputs
         for i in range(1, self.num_layers):
             x = nn.relu(Conv1D(self.features, self.kernel_size, name=f"conv{i}")(x))  # (b, t, d)
@@ -69,9 +68,7 @@ class CNNAttention(nn.Module):
     num_classes: int = 1
 
     @nn.compact
-    def __call__(
-        self, inputs: Float[Array, "b t d"], *, train: bool = False
-    ) -> tuple[Float[Array, "b t c"], dict]:
+    def __call__(self, inputs: Float[Array, "b t d"], *, train: bool = False) -> SignalOutputs:
         x = append_positions(inputs) if self.binary_positions else inputs
         for i in (1, 2):
             x = nn.relu(Conv1D(self.features, self.kernel_size, name=f"conv{i}")(x))  # (b, t, d)

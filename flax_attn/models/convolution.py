@@ -37,11 +37,7 @@ class Conv1D(nn.Module):
 
 
 def convolve(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
-    """Convolves along `t` with zero padding to the same length.
-
-    Raises:
-        ValueError: an even number of taps.
-    """
+    """Convolves along `t` with zero padding to the same length, for an odd number of taps."""
     if len(kernel) % 2 == 0:
         raise ValueError(f"expected an odd kernel_size, got {len(kernel)}")
     if platforms.current() == platforms.CPU:
@@ -50,6 +46,6 @@ def convolve(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Fl
 
 
 def by_xla(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
-    """XLA's convolution."""
+    """Computes XLA's convolution."""
     numbers = ("NWC", "WIO", "NWC")
     return jax.lax.conv_general_dilated(inputs, kernel, (1,), "SAME", dimension_numbers=numbers)

@@ -46,12 +46,8 @@ class Decoding:
 
 @runtime_checkable
 class StepDecoder(Protocol):
-    """A model that turns sources into sequences, one token after another.
-
-    It has three methods, which its `apply` calls.
-
-    `encode(inputs) -> memory`, `start(memory, max_length) -> state`, and
-    `decode_step(state, tokens, memory) -> (logits, state, weights)`.
+    """A model with methods `encode(inputs) -> memory`, `start(memory, max_length) -> state` and
+    `decode_step(state, tokens, memory) -> (logits, state, weights)`, which its `apply` calls.
     """
 
     def apply(self, variables: Tree, *args: Tree, method: str | None = None) -> Tree: ...
@@ -67,13 +63,10 @@ def translate(
     max_length: int,
     num_best: int = 1,
 ) -> list[list[Translation]]:
-    """The best sequences for each source, in the order of the sources.
+    """Searches the best sequences for each `source` `(n, s)` with its `source_lengths` `(n,)`.
 
-    Args:
-        inputs: `source` `(n, s)` and `source_lengths` `(n,)`.
-        end, max_length: as in `greedy`. Tokens 0 and 1, for padding and for what is unknown, never
-            come.
-        num_best: as in `beam_search`.
+    Other arguments are those of `beam_search`. Tokens 0 and 1, for padding and for what is unknown,
+    never come.
     """
     lengths = np.asarray(inputs["source_lengths"])
     order, translations = np.argsort(lengths, kind="stable"), {}
@@ -103,7 +96,7 @@ def decode(
     max_length: int,
     num_best: int,
 ) -> Decoded:
-    """The best sequences for each source of a batch; arguments as in `translate`."""
+    """Searches the best sequences for each source of a batch; arguments as in `translate`."""
     apply = functools.partial(model.apply, {"params": params})
     memory = apply(inputs, method="encode")
     step = lambda state, tokens: apply(state, tokens, memory, method="decode_step")
@@ -116,10 +109,7 @@ def decode(
 
 
 def _translations(decoded: Decoded, i: int, num_source: int) -> list[Translation]:
-    sequences = zip(*(leaf[i] for leaf in decoded))
     return [
-        Translation(
-            tokens[:length].tolist(), float(score), bool(ended), weights[:length, :num_source]
-        )
-        for tokens, length, score, ended, weights in sequences
+        Translation(tokens[:n].tolist(), float(score), bool(ended), weights[:n, :num_source])
+        for tokens, n, score, ended, weights in zip(*(leaf[i] for leaf in decoded))
     ]

@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from flax_attn.attention import Across, Lens
 from flax_attn.errors import UsageError
@@ -21,6 +21,8 @@ AT_ONCE = 64
 Own = TypeVar("Own")  # what is kept of each layer
 CompiledFunction = TypeVar("CompiledFunction", bound=Callable[..., Tree])
 Inputs = Tree  # an array `(n, ...)`, or a dict of them
+TokenInputs = dict[str, Int[Array, "..."]]  # tokens, lengths and others by name
+SignalOutputs = tuple[Float[Array, "b t c"], dict]
 Params = Mapping[str, Tree]  # by the name of the layer
 
 
@@ -68,9 +70,6 @@ def compiled(function: CompiledFunction) -> CompiledFunction:
     """Compiles a function of a model, its parameters and inputs. Arrays by layer come in order.
 
     A model, and a function `measure` if there is one, are constants of its programs.
-
-    Raises:
-        ValueError: variables in place of the parameters in them.
     """
     signature = inspect.signature(function)
     static = [name for name in ("model", "measure") if name in signature.parameters]
@@ -87,11 +86,7 @@ def compiled(function: CompiledFunction) -> CompiledFunction:
 
 
 def sharing_sequences(model: nn.Module) -> nn.Module:
-    """Makes the devices along the axis `sequence` share each sequence of a model.
-
-    Raises:
-        ValueError: a model that is no Transformer.
-    """
+    """Makes the devices along the axis `sequence` share each sequence of a Transformer."""
     if not hasattr(model, "across"):
         raise ValueError("expected a Transformer to share its sequences; leave --sequence out")
     return model.clone(across=Across())

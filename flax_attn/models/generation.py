@@ -127,11 +127,8 @@ def _read(
 @jax.jit
 def _choose(chosen: Bool[Array, " b"], these: Tree, others: Tree) -> Tree:
     """Chooses the state of some texts from `these`, and that of the rest from `others`."""
-
-    def choose(one: Array, other: Array) -> Array:
-        return jnp.where(chosen.reshape(-1, *[1] * (one.ndim - 1)), one, other)
-
-    return jax.tree.map(choose, these, others)
+    where = lambda one, other: jnp.where(chosen.reshape(-1, *[1] * (one.ndim - 1)), one, other)
+    return jax.tree.map(where, these, others)
 
 
 @functools.partial(

@@ -25,7 +25,7 @@ from flax_attn.attention import (
     MultiHeadAttention,
     SlidingCache,
 )
-from flax_attn.types import Tree
+from flax_attn.types import Options, Tree
 
 POSITIONS = ("learned", "rotary")
 Caches = tuple[KeyValueCache | SlidingCache, ...]  # one for each block
@@ -86,13 +86,9 @@ class GPT(nn.Module):
 
     @nn.nowrap
     def _block(self) -> DecoderBlock:
-        attention = MultiHeadAttention(
-            self.num_heads,
-            num_key_heads=self.num_key_heads or None,
-            rotary=self.positions == "rotary",
-            dropout_rate=self.dropout_rate,
-            across=self.across,
-        )
+        options: Options = {"dropout_rate": self.dropout_rate, "across": self.across}
+        options |= {"num_key_heads": self.num_key_heads or None}
+        attention = MultiHeadAttention(self.num_heads, rotary=self.positions == "rotary", **options)
         width = self.hidden_features or 4 * self.features
         network = FeedForward(width, gelu, across=self.across)
         return DecoderBlock(attention, None, network, dropout_rate=self.dropout_rate)
@@ -122,11 +118,8 @@ class GPT(nn.Module):
 
     def start(self, num_texts: int) -> Caches:
         """Makes empty caches for texts of up to `max_length` tokens."""
-        leading = (num_texts,)
-        return tuple(
-            block.attention.init_cache(self.features, leading, self.max_length)
-            for block in self.blocks
-        )
+        sizes = self.features, (num_texts,), self.max_length
+        return tuple(block.attention.init_cache(*sizes) for block in self.blocks)
 
     def decode(
         self, tokens: Int[Array, "b t"], caches: Caches, lengths: ArrayLike | None = None

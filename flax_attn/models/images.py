@@ -28,6 +28,9 @@ from flax_attn.attention import (
 )
 from flax_attn.models.initializers import torch
 from flax_attn.models.text import ClassOutputs
+from flax_attn.types import Options
+
+Pixels = Float[Array, "b height width"]
 
 
 class MLP(nn.Module):
@@ -42,9 +45,7 @@ class MLP(nn.Module):
     hidden_features: int = 784
 
     @nn.compact
-    def __call__(
-        self, inputs: Float[Array, "b height width"], *, train: bool = False
-    ) -> ClassOutputs:
+    def __call__(self, inputs: Pixels, *, train: bool = False) -> ClassOutputs:
         pixels = inputs.reshape(inputs.shape[0], -1)
         hidden = nn.relu(torch.dense(self.hidden_features, pixels.shape[1], "hidden")(pixels))
         logits = torch.dense(self.num_classes, self.hidden_features, "logits")(hidden)
@@ -65,20 +66,12 @@ class PatchAttention(nn.Module):
     patch_size: int = 7
 
     @nn.compact
-    def __call__(
-        self, inputs: Float[Array, "b height width"], *, train: bool = False
-    ) -> ClassOutputs:
+    def __call__(self, inputs: Pixels, *, train: bool = False) -> ClassOutputs:
         chex.assert_rank(inputs, 3)
         patches = cut_patches(inputs, self.patch_size)
         width = patches.shape[-1]
-        attention = SelfAttention(
-            width,
-            width,
-            use_bias=True,
-            kernel_init=torch.kernel,
-            bias_init=torch.bias(width),
-            name="attention",
-        )
+        init: Options = {"kernel_init": torch.kernel, "bias_init": torch.bias(width)}
+        attention = SelfAttention(width, width, use_bias=True, **init, name="attention")
         context, weights = attention(patches)
         x = nn.relu(context).reshape(inputs.shape[0], -1)
         logits = torch.dense(self.num_classes, x.shape[1], "logits")(x)
@@ -111,9 +104,7 @@ class PatchTransformer(nn.Module):
     across: Across | None = None
 
     @nn.compact
-    def __call__(
-        self, inputs: Float[Array, "b height width"], *, train: bool = False
-    ) -> ClassOutputs:
+    def __call__(self, inputs: Pixels, *, train: bool = False) -> ClassOutputs:
         chex.assert_rank(inputs, 3)
         if train and self.max_shift:
             inputs = shift(self.make_rng("dropout"), inputs, self.max_shift)
@@ -135,9 +126,7 @@ class PatchTransformer(nn.Module):
         return nn.Dense(self.num_classes, name="logits")(context), {"attention": attention}
 
 
-def shift(
-    key: Key[Array, ""], images: Float[Array, "b height width"], limit: int
-) -> Float[Array, "b height width"]:
+def shift(key: Key[Array, ""], images: Pixels, limit: int) -> Pixels:
     """Moves every image by up to `limit` pixels along each axis, with zeros beside it."""
     padded = jnp.pad(images, ((0, 0), (limit, limit), (limit, limit)))
     starts = jax.random.randint(key, (len(images), 2), 0, 2 * limit + 1)
@@ -148,11 +137,7 @@ def shift(
 def cut_patches(
     images: Float[Array, "b height width *c"], size: int
 ) -> Float[Array, "b patches pixels"]:
-    """Cuts patches of `size x size` pixels, row by row; channels, if there are any, come last.
-
-    Raises:
-        ValueError: patches that do not fill the image.
-    """
+    """Cuts patches of `size x size` pixels, row by row; channels, if there are any, come last."""
     batch, height, width, *channels = images.shape
     if height % size or width % size:
         raise ValueError(f"expected a patch_size that divides {height}x{width} pixels, got {size}")

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from flax_attn.models.forward import SignalOutputs
 from flax_attn.models.initializers import torch
 from flax_attn.models.recurrent import Recurrent, RecurrentLayer
 
@@ -31,9 +32,7 @@ class LSTM(nn.Module):
     features: int = 128
 
     @nn.compact
-    def __call__(
-        self, inputs: Float[Array, "b t c"], *, train: bool = False
-    ) -> tuple[Float[Array, "b t c"], dict]:
+    def __call__(self, inputs: Float[Array, "b t c"], *, train: bool = False) -> SignalOutputs:
         hidden = self.variable("carry", "hidden", jnp.zeros, (self.features,))
         memory = self.variable("carry", "memory", jnp.zeros, (self.features,))
         signals = inputs.reshape(inputs.shape[0], -1)  # (b, t c), and b is the time
@@ -59,9 +58,7 @@ class BiLSTM(nn.Module):
     num_classes: int = 1
 
     @nn.compact
-    def __call__(
-        self, inputs: Float[Array, "b t d"], *, train: bool = False
-    ) -> tuple[Float[Array, "b t c"], dict]:
+    def __call__(self, inputs: Float[Array, "b t d"], *, train: bool = False) -> SignalOutputs:
         recurrent = Recurrent("lstm", self.features, bidirectional=True, name="recurrent")
         states = recurrent(inputs)  # (b, t, 2 e)
         outputs = torch.dense(self.num_classes, 2 * self.features, "dense")(states)

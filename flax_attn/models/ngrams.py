@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer
 
 from flax_attn.attention import StructuredSelfAttention, masks
+from flax_attn.models.forward import TokenInputs
 from flax_attn.models.initializers import flax
 from flax_attn.models.recurrent import CELLS, Recurrent
 from flax_attn.models.text import ClassOutputs
@@ -61,9 +62,7 @@ class NGramAttention(nn.Module):
     dropout_rate: float = 0.5
 
     @nn.compact
-    def __call__(
-        self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False
-    ) -> ClassOutputs:
+    def __call__(self, inputs: TokenInputs, *, train: bool = False) -> ClassOutputs:
         if len(set(self.encoders)) < len(self.encoders) or not (self.encoders or self.num_pairs):
             raise ValueError(
                 f"expected encoders, each of them once, or pairs of words in the data, got "
@@ -111,9 +110,7 @@ class NGramAttention(nn.Module):
         rng, rate = self.make_rng("dropout"), self.word_dropout_rate
         return mask & jax.random.bernoulli(rng, 1 - rate, mask.shape)
 
-    def _words(
-        self, inputs: dict[str, Int[Array, "..."]], kept: Bool[Array, "b t"]
-    ) -> Float[Array, "b t d"]:
+    def _words(self, inputs: TokenInputs, kept: Bool[Array, "b t"]) -> Float[Array, "b t d"]:
         """Embeds words with their n-grams; all that are dropped have a vector of their own."""
         tokens = inputs["tokens"]
         dropped = self.param("dropped", small, (self.embedding_features,))

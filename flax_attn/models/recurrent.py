@@ -44,17 +44,11 @@ def lstm(state: RecurrentState, inputs: Array, products: Array) -> RecurrentStat
 
 
 class Cell(NamedTuple):
-    """A kind of recurrence.
-
-    Attributes:
-        step: from the state, `x W + b` and `h U + c` to the next state.
-        num_gates: blocks of columns of the kernels.
-        num_states: arrays of the state.
-    """
+    """A kind of recurrence, whose step takes the state, `x W + b` and `h U + c`."""
 
     step: RecurrentStep
-    num_gates: int
-    num_states: int
+    num_gates: int  # blocks of columns of the kernels
+    num_states: int  # arrays of the state
 
 
 CELLS = {
@@ -90,16 +84,9 @@ class RecurrentLayer(nn.Module):
         state: RecurrentState | None = None,
         lengths: Int[Array, "*b"] | None = None,
     ) -> tuple[Float[Array, "t *b e"], RecurrentState]:
-        """Computes the outputs and the last state.
+        """Computes the outputs and the last state, from a state `(..., features)` or zeros.
 
-        Args:
-            inputs: `(t, ..., d)`.
-            state: before the first step, `(..., features)` each; None for zeros.
-            lengths: `(...)`, the length of each row. After it, outputs are zeros and the state
-                stays as it is.
-
-        Raises:
-            ValueError: a cell that there is not.
+        After the length of a row, outputs are zeros and the state stays as it is.
         """
         if self.cell not in CELLS:
             raise ValueError(f"expected a cell of {', '.join(CELLS)}, got {self.cell!r}")

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from flax_attn.attention import SelfAttention
 from flax_attn.models.cnn import append_positions
 from flax_attn.models.convolution import Conv1D
+from flax_attn.models.forward import SignalOutputs
 
 
 class ResidualBlock(nn.Module):
@@ -54,9 +55,7 @@ class ResidualAttention(nn.Module):
     num_classes: int = 1
 
     @nn.compact
-    def __call__(
-        self, inputs: Float[Array, "b t d"], *, train: bool = False
-    ) -> tuple[Float[Array, "b t c"], dict]:
+    def __call__(self, inputs: Float[Array, "b t d"], *, train: bool = False) -> SignalOutputs:
         x = append_positions(inputs) if self.binary_positions else inputs
         x = nn.relu(Conv1D(self.features, self.kernel_size, name="conv_in")(x))  # (b, t, d)
         x = ResidualBlock(self.kernel_size, name="block0")(x)

@@ -72,15 +72,9 @@ def greedy(
         log_probabilities = _log_softmax(logits, forbidden)
         token = jnp.where(now.ended, end, jnp.argmax(log_probabilities, axis=-1))
         gain = jnp.where(now.ended, 0, log_probabilities.max(axis=-1))
-        return _Greedy(
-            now.i + 1,
-            state,
-            token,
-            now.ended | (token == end),
-            now.score + gain,
-            now.tokens.at[now.i].set(token),
-            now.alignment.at[now.i].set(weights),
-        )
+        ended, score = now.ended | (token == end), now.score + gain
+        tokens, alignment = now.tokens.at[now.i].set(token), now.alignment.at[now.i].set(weights)
+        return _Greedy(now.i + 1, state, token, ended, score, tokens, alignment)
 
     first = jnp.full((batch, 1), end)
     none, zero = jnp.zeros_like(first, bool), jnp.zeros(first.shape)
@@ -138,12 +132,8 @@ def beam_search(
     Args:
         step, state, end, max_length, forbidden: as in `greedy`; the state is given for `k = 1`.
         beam: beginnings that are kept; with 1 the search is greedy.
-        length_penalty: `alpha` above; 0 compares log-probabilities as they are, which favours short
-            sequences.
+        length_penalty: `alpha` above; 0 compares log-probabilities as they are.
         num_best: how many sequences are returned.
-
-    Raises:
-        ValueError: more sequences wanted than the beam holds, or a penalty below 0.
     """
     if not 1 <= num_best <= beam:
         raise ValueError(f"expected num_best from 1 to the beam of {beam}, got {num_best}")
@@ -243,9 +233,7 @@ def _best(
 
 
 def _follow(ended: Ended, history: list[Array], end: int) -> tuple[Array, Array]:
-    """Reads tokens `(t, b, n)` and weights `(t, b, n, s)` of sequences.
-
-    They are read from the step that ended each back to the first.
+    """Reads tokens `(t, b, n)` and weights `(t, b, n, s)` back from the step that ended each.
 
     What a step chose stands in the history by its place in the new beam, and its weights by their
     place in the beam before.
@@ -254,12 +242,9 @@ def _follow(ended: Ended, history: list[Array], end: int) -> tuple[Array, Array]
 
     def back(place: Array, now: tuple) -> tuple[Array, tuple]:
         i, token, parent, weights = now
-        before, chosen = _take(parent, place), _take(token, place)
-        going = i < ended.step
-        return jnp.where(going, before, place), (
-            jnp.where(going, chosen, end),
-            _take(weights, before),
-        )
+        before, going = _take(parent, place), i < ended.step
+        chosen = jnp.where(going, _take(token, place), end)
+        return jnp.where(going, before, place), (chosen, _take(weights, before))
 
     _, (tokens, weights) = jax.lax.scan(back, ended.place, (steps, *history), reverse=True)
     return tokens, weights
@@ -291,10 +276,5 @@ def _decoded(tokens: Array, alignment: Array, scores: Array, ended: Array, end: 
     """Makes a result of tokens `(t, b, n)`, up to the end of sequence, and weights alike."""
     tokens, alignment = jnp.moveaxis(tokens, 0, -1), jnp.moveaxis(alignment, 0, -2)
     real = jnp.cumsum(tokens == end, axis=-1) == 0
-    return Decoded(
-        jnp.where(real, tokens, 0),
-        real.sum(axis=-1),
-        scores,
-        ended,
-        jnp.where(real[..., None], alignment, 0),
-    )
+    tokens, alignment = jnp.where(real, tokens, 0), jnp.where(real[..., None], alignment, 0)
+    return Decoded(tokens, real.sum(axis=-1), scores, ended, alignment)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from flax_attn.attention import Attended, InputAttentionCell
+from flax_attn.models.forward import SignalOutputs
 
 
 class InputAttentionRNN(nn.Module):
@@ -28,9 +29,7 @@ class InputAttentionRNN(nn.Module):
     def setup(self):
         self.cell = InputAttentionCell(self.features, self.num_classes, self.alpha)
 
-    def __call__(
-        self, inputs: Float[Array, "b t series"], *, train: bool = False
-    ) -> tuple[Float[Array, "b t c"], dict]:
+    def __call__(self, inputs: Float[Array, "b t series"], *, train: bool = False) -> SignalOutputs:
         scan = nn.scan(
             lambda cell, state, x: cell(state, x),
             variable_broadcast="params",

@@ -14,7 +14,7 @@ import chex
 import flax.linen as nn
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from flax_attn.attention import (
     AdditiveScore,
@@ -24,8 +24,10 @@ from flax_attn.attention import (
     diversity_penalty,
     masks,
 )
+from flax_attn.models.forward import TokenInputs
 from flax_attn.models.initializers import Initialization, initialization
 from flax_attn.models.recurrent import Recurrent
+from flax_attn.types import Options
 
 ClassOutputs = tuple[Float[Array, "b classes"], dict]
 
@@ -59,21 +61,14 @@ class RNNAttention(nn.Module):
     initialization: str = "torch"
 
     @nn.compact
-    def __call__(
-        self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False
-    ) -> ClassOutputs:
+    def __call__(self, inputs: TokenInputs, *, train: bool = False) -> ClassOutputs:
         init, lengths = initialization(self.initialization), inputs["lengths"]
         x, mask = embed(inputs, self.vocabulary_size, self.embedding_features, init)
         x = nn.Dropout(self.embedding_dropout_rate, deterministic=not train)(x)
-        recurrent = Recurrent(
-            self.cell,
-            self.features,
-            self.num_layers,
-            self.bidirectional,
-            initialization=init,
-            dropout_rate=self.embedding_dropout_rate,
-            name="recurrent",
-        )
+        options: Options = {"initialization": init}
+        options |= {"dropout_rate": self.embedding_dropout_rate}
+        sizes = self.features, self.num_layers, self.bidirectional
+        recurrent = Recurrent(self.cell, *sizes, **options, name="recurrent")
         x = recurrent(x, lengths, train=train)  # (b, t, d)
         pooling = AttentionPooling(kernel_init=init.kernel, name="attention")
         context, weights = pooling(x, mask=mask)  # (b, d), (b, t)
@@ -108,19 +103,12 @@ class GRUAttention(nn.Module):
     initialization: str = "torch"
 
     @nn.compact
-    def __call__(
-        self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False
-    ) -> ClassOutputs:
+    def __call__(self, inputs: TokenInputs, *, train: bool = False) -> ClassOutputs:
         init, lengths = initialization(self.initialization), inputs["lengths"]
         x, mask = embed(inputs, self.vocabulary_size, self.embedding_features, init)
+        options: Options = {"initialization": init, "dropout_rate": self.dropout_rate}
         recurrent = Recurrent(
-            "gru",
-            self.features,
-            self.num_layers,
-            use_bias=False,
-            initialization=init,
-            dropout_rate=self.dropout_rate,
-            name="recurrent",
+            "gru", self.features, self.num_layers, use_bias=False, **options, name="recurrent"
         )
         x = recurrent(x, lengths, train=train)  # (b, t, d)
         score = AdditiveScore(self.features, kernel_init=init.kernel, name="score")
@@ -163,9 +151,7 @@ class StructuredAttention(nn.Module):
     initialization: str = "flax"
 
     @nn.compact
-    def __call__(
-        self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False
-    ) -> ClassOutputs:
+    def __call__(self, inputs: TokenInputs, *, train: bool = False) -> ClassOutputs:
         init, lengths = initialization(self.initialization), inputs["lengths"]
         dropout = nn.Dropout(self.dropout_rate, deterministic=not train)
         x, mask = embed(inputs, self.vocabulary_size, self.embedding_features, init)
@@ -187,7 +173,7 @@ class StructuredAttention(nn.Module):
 
 
 def embed(
-    inputs: dict[str, Int[Array, "..."]], size: int, features: int, init: Initialization
+    inputs: TokenInputs, size: int, features: int, init: Initialization
 ) -> tuple[Float[Array, "b t d"], Bool[Array, "b t"]]:
     """Embeds the tokens, with zeros at padding. Returns also the mask of real tokens."""
     tokens, lengths = inputs["tokens"], inputs["lengths"]

@@ -20,16 +20,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from flax_attn.models.cpu.recurrence import RecurrentState
+from flax_attn.models.forward import TokenInputs
 from flax_attn.models.initializers import flax
 from flax_attn.models.recurrent import CELLS, Recurrent
-from flax_attn.models.translation_steps import (
-    PROJECTED,
-    SCORES,
-    STEPS,
-    DecoderStep,
-    Memory,
-    make_score,
-)
+from flax_attn.models.translation_steps import PROJECTED, SCORES, STEPS, Memory, make_score
+from flax_attn.types import Options
 
 TranslationOutputs = tuple[Float[Array, "b t v"], dict]
 
@@ -84,13 +79,9 @@ class Seq2Seq(nn.Module):
         self.target_embedding, self.source_embedding = embeddings(
             *sizes, self.embedding_features, self.shared_embeddings
         )
+        options: Options = {"initialization": flax, "dropout_rate": self.dropout_rate}
         self.encoder = Recurrent(
-            self.cell,
-            self.features // 2,
-            self.num_layers,
-            bidirectional=True,
-            initialization=flax,
-            dropout_rate=self.dropout_rate,
+            self.cell, self.features // 2, self.num_layers, bidirectional=True, **options
         )
         if self.attention in PROJECTED:
             is_additive = self.attention == "additive"
@@ -112,9 +103,7 @@ class Seq2Seq(nn.Module):
             self.logits = nn.Dense(self.target_vocabulary_size)
         self.dropout = nn.Dropout(self.dropout_rate)
 
-    def __call__(
-        self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False
-    ) -> TranslationOutputs:
+    def __call__(self, inputs: TokenInputs, *, train: bool = False) -> TranslationOutputs:
         """Computes logits `(b, t, vocabulary)` of each target's next token.
 
         The weights `(b, t, s)` are `aux["attention"]["alignment"]`.
@@ -124,11 +113,7 @@ class Seq2Seq(nn.Module):
         embedded = self.dropout(self.target_embedding(target), deterministic=not train)  # (b, t, d)
         products = jnp.swapaxes(self.inputs(embedded), 0, 1)[:, :, None]  # (t, b, 1, g)
 
-        def one_step(
-            step: DecoderStep, state: RecurrentState, inputs: Array
-        ) -> tuple[RecurrentState, tuple]:
-            return step(state, inputs, memory)
-
+        one_step = lambda step, state, inputs: step(state, inputs, memory)
         scan = nn.scan(one_step, variable_broadcast="params", split_rngs={"params": False})
         _, (results, weights) = scan(self.step, self.start(memory), products)  # (t, b, 1, ...)
         results = jnp.swapaxes(results[:, :, 0], 0, 1)  # (b, t, e)
@@ -137,7 +122,7 @@ class Seq2Seq(nn.Module):
         chex.assert_shape(logits, (*target.shape, self.target_vocabulary_size))
         return logits, {"attention": {"alignment": weights}}
 
-    def encode(self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False) -> Memory:
+    def encode(self, inputs: TokenInputs, *, train: bool = False) -> Memory:
         """Reads the sources."""
         source, lengths = inputs["source"], inputs["source_lengths"]
         chex.assert_rank(source, 2)
@@ -195,10 +180,7 @@ class Seq2Seq(nn.Module):
 def embeddings(
     source_size: int, target_size: int, features: int, shared: bool
 ) -> tuple[nn.Embed, nn.Embed]:
-    """Makes embeddings of target and source, which may be shared, with vectors of length about 1.
-
-    Raises a ValueError for shared ones, and more tokens in the source than in the target.
-    """
+    """Makes embeddings of target and source, maybe shared, with vectors of length about 1."""
     init = nn.initializers.normal(features**-0.5)
     target = nn.Embed(target_size, features, embedding_init=init)
     if not shared:

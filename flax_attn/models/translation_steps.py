@@ -82,13 +82,7 @@ class DecoderStep(nn.Module):
     def __call__(
         self, state: RecurrentState, inputs: Float[Array, "b k g"], memory: Memory
     ) -> tuple[RecurrentState, StepResult]:
-        """Computes the next state, and the result.
-
-        Args:
-            state: of the step before, `(b, k, features)` each.
-            inputs: products of the embeddings with the cell's kernel.
-            memory: the sources.
-        """
+        """Computes the next state and the result, from products of embeddings with the kernel."""
         raise NotImplementedError
 
     def attend(self, query: Float[Array, "b k h"], memory: Memory) -> Attended:

@@ -23,6 +23,7 @@ from flax_attn.attention import (
     sinusoidal,
 )
 from flax_attn.attention.arrays import with_rank
+from flax_attn.models.forward import TokenInputs
 from flax_attn.models.gpt import Caches
 from flax_attn.models.translation import TranslationOutputs, embeddings
 
@@ -83,9 +84,7 @@ class TranslationTransformer(nn.Module):
         self.logit_bias = self.param("logit_bias", nn.initializers.zeros, shape)
         self.dropout = nn.Dropout(self.dropout_rate)
 
-    def __call__(
-        self, inputs: dict[str, Int[Array, "..."]], *, train: bool = False
-    ) -> TranslationOutputs:
+    def __call__(self, inputs: TokenInputs, *, train: bool = False) -> TranslationOutputs:
         """Computes logits `(b, t, vocabulary)` of each target's next token.
 
         `aux["attention"]["alignment"]` `(b, t, s)` is the mean over the heads of the last block's
@@ -103,7 +102,7 @@ class TranslationTransformer(nn.Module):
         chex.assert_shape(logits, (*target.shape, self.target_vocabulary_size))
         return logits, {"attention": attention}
 
-    def encode(self, inputs: dict[str, Int[Array, "..."]]) -> Caches:
+    def encode(self, inputs: TokenInputs) -> Caches:
         """Computes keys and values of the sources, for the attention of each block to them."""
         encoded, lengths = self._encode(inputs, train=False), inputs["source_lengths"]
         caches = []
@@ -116,10 +115,8 @@ class TranslationTransformer(nn.Module):
 
     def start(self, memory: Caches, max_length: int) -> Caches:
         """Makes empty caches `(b, 1, max_length, heads, d)` of the targets."""
-        leading = memory[0].length.shape[0], 1
-        return tuple(
-            block.attention.init_cache(self.features, leading, max_length) for block in self.decoder
-        )
+        sizes = self.features, (memory[0].length.shape[0], 1), max_length
+        return tuple(block.attention.init_cache(*sizes) for block in self.decoder)
 
     def decode_step(
         self, state: Caches, tokens: Int[Array, "b k"], memory: Caches
@@ -136,7 +133,7 @@ class TranslationTransformer(nn.Module):
         assert weights is not None
         return self._logits(x)[..., 0, :], tuple(caches), weights[..., 0, :].mean(axis=-2)
 
-    def _encode(self, inputs: dict[str, Int[Array, "..."]], train: bool) -> Float[Array, "b s d"]:
+    def _encode(self, inputs: TokenInputs, train: bool) -> Float[Array, "b s d"]:
         source, lengths = inputs["source"], inputs["source_lengths"]
         chex.assert_rank(source, 2)
         chex.assert_shape(lengths, source.shape[:1])

@@ -1,7 +1,16 @@
 import numpy as np
 import pytest
 
-from flax_attn.analysis import classes, images, language, plotting, shapes, texts, translation
+from flax_attn.analysis import (
+    classes,
+    images,
+    language,
+    plotting,
+    shapes,
+    signals,
+    texts,
+    translation,
+)
 from flax_attn.analysis.drawing import save
 from flax_attn.runs import reading
 
@@ -52,8 +61,7 @@ def test_queries_run_downwards_in_every_picture_of_attention():
         texts.attention_map(["a", "b", "c", "d"], weights, True, "title"),
         translation.alignment_map(list("abcd"), list("xyz"), weights, "title"),
     ]
-    signals = np.zeros((1, 4, 1))
-    pictures.append(shapes.predicted(signals, signals, weights[None], "title"))
+    pictures.append(signals.draw_outputs(np.zeros((1, 4, 1)), np.zeros(4), weights[None], "a file"))
     for figure in pictures:
         ax = next(ax for ax in figure.axes if ax.images)
         assert cell_of(ax, 2, 1) == (1.0, 2.0)

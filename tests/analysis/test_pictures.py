@@ -15,6 +15,7 @@ from flax_attn.analysis import (
     plotting,
     series,
     shapes,
+    signals,
     tables,
     texts,
     translation,
@@ -305,13 +306,13 @@ def test_signals_stand_with_their_targets_predictions_and_shapes(runs):
 def test_signals_of_a_user_stand_beside_their_attention():
     rng = np.random.default_rng(0)
     inputs, outputs, weights = rng.random((6, 9, 1)), rng.random((6, 9, 1)), rng.random((6, 9, 9))
-    figure = shapes.predicted(inputs, outputs, weights, "title")
+    figure = signals.draw_outputs(inputs, outputs, weights, "a file")
     drawn = [ax for ax in figure.axes if ax.get_title().startswith("signal")]
     for i, ax in enumerate(drawn):
         np.testing.assert_array_equal(ax.lines[0].get_ydata(), inputs[i, :, 0])
         np.testing.assert_array_equal(ax.lines[1].get_ydata(), outputs[i, :, 0])
     np.testing.assert_array_equal(drawn_arrays(figure)[:4], weights[:4])
-    assert len(shapes.predicted(inputs[:1], outputs, None, "title").axes) == 1
+    assert len(signals.draw_outputs(inputs[:1], outputs[:1], None, "a file").axes) == 1
 
 
 def test_texts_have_their_verdicts_and_no_padding(runs):

@@ -223,7 +223,7 @@ def test_a_constant_added_changes_nothing(name):
     assert_allclose(moved[1], plain[1], atol=1e-4)
 
 
-@pytest.mark.parametrize("name", [name for name in NORMALIZERS if name not in RELATIVES])
+@every_normalizer
 def test_a_mask_broadcasts(name):
     scores = np.float32(some_scores())
     masks = [some_mask()[:1, :1], some_mask()[:, :, :1], np.ones((1, 1, 1), bool)]

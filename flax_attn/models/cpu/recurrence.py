@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from flax_attn.types import Tree
+
 RecurrentState = tuple[Array, ...]  # the hidden state is first
 RecurrentStep = Callable[[RecurrentState, Array, Array], RecurrentState]
 
@@ -32,13 +34,12 @@ def run(
     state: RecurrentState,
     lengths: Array | None,
 ) -> tuple[Array, RecurrentState, Array]:
-    """Runs a step over the first axis, for the first `lengths` positions of each row.
+    """Runs a step over the first axis, for the first `lengths` `(...)` positions of each row.
 
-    The terms past the end of a row do not count, not even a NaN.
-
-    Returns:
-        The hidden states `(t, ..., e)`, zeros where a row has ended; the last state; and the hidden
-        state before each step.
+    The kernel `U` is `(e, gates e)`, the terms are `(t, ..., gates e)`, the state before the first
+    step `(..., e)`. Terms past the end of a row do not count, not even a NaN. Returns the hidden
+    states `(t, ..., e)`, zeros where a row has ended, the last state, and the hidden state before
+    each step.
     """
 
     def body(
@@ -69,30 +70,14 @@ def recur(
     state: RecurrentState,
     lengths: Array | None,
 ) -> tuple[Array, RecurrentState]:
-    """Returns the hidden states and the last state of a `run`.
-
-    Args:
-        step: from the state, `x W + b` and `h U + c` to the next state.
-        reverse: whether the steps go from the end to the start.
-        kernel: `U`, `(e, gates e)`.
-        terms: `(t, ..., gates e)` each, as above.
-        state: before the first step, `(..., e)` each.
-        lengths: `(...)`, the number of steps of each row; None for all.
-    """
+    """Returns the hidden states and the last state of a `run`."""
     return run(step, reverse, kernel, terms, state, lengths)[:2]
 
 
-def _forward(
-    step: RecurrentStep,
-    reverse: bool,
-    kernel: Array,
-    terms: RecurrentTerms,
-    state: RecurrentState,
-    lengths: Array | None,
-) -> tuple:
-    def loop(
-        terms: RecurrentTerms, state: RecurrentState
-    ) -> tuple[tuple[Array, RecurrentState], Array]:
+def _forward(step: RecurrentStep, reverse: bool, *arguments: Tree) -> tuple:
+    kernel, terms, state, lengths = arguments
+
+    def loop(terms: RecurrentTerms, state: RecurrentState) -> tuple[tuple, Array]:
         hidden, last, before = run(step, reverse, kernel, terms, state, lengths)
         return (hidden, last), before
 
