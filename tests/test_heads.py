@@ -20,9 +20,7 @@ from flax_attn.attention import (
     FeedForward,
     Lens,
     MultiHeadAttention,
-    lens,
 )
-from flax_attn.attention.layers import multi_head
 from flax_attn.models import GPT, PatchAttention, PatchTransformer, TranslationTransformer
 from tests.models.variables import draw
 
@@ -158,22 +156,6 @@ def test_a_head_that_is_cut_has_zero_rows_in_out_to_the_last_bit(name):
         with own:
             assert_array_equal(outputs_of(model, params, inputs), expected)
     assert_array_equal(outputs_of(model, params, inputs), before)
-
-
-def test_without_a_lens_the_program_of_a_model_is_that_without_names_and_changes(monkeypatch):
-    model, params, inputs = model_of("post-norm")
-
-    def program():
-        loss = lambda params, inputs: squares(outputs_of(model, params, inputs))
-        return jax.jit(jax.grad(loss)).lower(params, inputs).as_text()
-
-    text = program()
-    with heads.scaled(heads.heads_of(model, params, inputs)):
-        assert program() != text
-    jax.clear_caches()
-    monkeypatch.setattr(lens, "look_through", lambda call: call)
-    monkeypatch.setattr(multi_head, "path_of", lambda layer: "")
-    assert program() == text
 
 
 def test_paths_of_no_layer_are_told_where_layers_attended():

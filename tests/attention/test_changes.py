@@ -106,12 +106,6 @@ def test_functions_of_attention_have_weights_and_contexts_by_head(options):
         close(reweighted.weights, plain.weights * numbers[None, :, None, None])
 
 
-def test_attention_without_heads_has_no_contexts_to_change():
-    with Lens(change_contexts=halve):
-        plain = fa.attend(QUERY, KEY, VALUE)
-    np.testing.assert_array_equal(plain.context, fa.attend(QUERY, KEY, VALUE).context)
-
-
 def test_contexts_of_no_keys_are_changed_too():
     empty = HEADS | {name: HEADS[name][:, :0] for name in ("key", "value")}
     with Lens(change_contexts=lambda name, own: own + 1, change_weights=halve):

@@ -82,12 +82,6 @@ def test_biases_of_distance_decode_as_in_the_whole(relative, chunk_size):
     assert_allclose(np.concatenate(parts, axis=1), whole, atol=1e-5)
 
 
-def test_half_precision_is_scaled_after_the_sum():
-    query, key = ((3 * normal(seed, 64, 48)).astype(jnp.bfloat16) for seed in (0, 1))
-    exact = query.astype(np.float64) @ key.astype(np.float64).T / np.sqrt(48)
-    assert_allclose(run(fa.scaled_dot, query, key), exact, atol=1e-4)
-
-
 @pytest.mark.parametrize("low", [-jnp.inf, -1e9])
 def test_linen_is_not_given_an_additive_mask_turned_round(low):
     layer = nn.MultiHeadDotProductAttention(2, attention_fn=fa.linen_attention_fn())
@@ -114,25 +108,6 @@ def test_key_lengths_follow_query_lengths_only_without_a_key():
         atol=1e-6,
     )
     assert np.abs(own - same)[1, :4].max() > 1e-3
-
-
-def test_a_score_singular_at_zero_is_exact_in_blocks():
-    unit = lambda a: a / jnp.linalg.norm(a, axis=-1, keepdims=True)
-
-    def loss(kernel, chunk_size):
-        return jnp.sum(
-            fa.attend(
-                X,
-                Y,
-                Y,
-                score=lambda q, k: fa.dot(unit(q @ kernel), unit(k @ kernel)),
-                chunk_size=chunk_size,
-            ).context
-            ** 2
-        )
-
-    kernel = normal(4, D, D)
-    assert_allclose(run(jax.grad(loss), kernel, 3), run(jax.grad(loss), kernel, None), atol=1e-5)
 
 
 @pytest.mark.parametrize("chunk_size", [None, 2])

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 import flax_attn.attention as fa
 from flax_attn.attention import masks
-from tests.attention.compiled import apply, init, normal, run
+from tests.attention.compiled import apply, init, normal
 
 B, T, D = 2, 5, 8
 X = jnp.asarray(normal(0, B, T, D))
@@ -72,14 +72,6 @@ def test_linen_that_decodes_is_not_given_places_it_does_not_know():
         assert_allclose(context[:, 0], full[:, t], atol=1e-5)
 
 
-def test_a_recurrent_cell_keeps_its_carry_in_half_precision():
-    outputs = nn.RNN(fa.InputAttentionCell(4, 3)).init_with_output(
-        jax.random.key(0), X.astype(jnp.bfloat16)
-    )[0]
-    assert outputs.context.dtype == jnp.bfloat16
-    assert outputs.context.shape == (B, T, 3)
-
-
 def test_a_decoder_masks_its_memory_and_refuses_lengths_beside_a_cached_one():
     block = fa.DecoderBlock(fa.MultiHeadAttention(2), fa.MultiHeadAttention(2), fa.FeedForward(5))
     variables = init(block, X, X)
@@ -98,13 +90,3 @@ def test_a_decoder_masks_its_memory_and_refuses_lengths_beside_a_cached_one():
             fa.MultiHeadAttention(2).init_cache(D, (B,), T),
             memory_lengths=jnp.array([2, 2]),
         )
-
-
-@pytest.mark.parametrize("chunk_size", [None, 2])
-def test_a_bias_of_another_precision_is_added_under_strict_promotion(chunk_size):
-    bias = jnp.asarray(np.random.default_rng(0).normal(size=(T, T)))
-    bias = bias.astype(jnp.bfloat16)
-    with jax.numpy_dtype_promotion("strict"):
-        context = run(fa.attend, X, X, X, bias=bias, chunk_size=chunk_size).context
-    whole = run(fa.attend, X, X, X, bias=bias.astype(jnp.float32)).context
-    assert_allclose(context, whole, atol=1e-6)

@@ -39,13 +39,13 @@ def at(array):
 # --- the formula ---
 
 SETTINGS = {
-    "temperature": (2.5, None, None),
-    "normalizer": (None, fa.sparsemax, None),
-    "mask": (None, None, NOT_0),
-    "mask function": (None, None, NEAR),
-    "all": (0.4, fa.entmax15, NEAR),
-    "top 2": (3.0, top_2, NOT_0),
-    "monotonic": (0.5, fa.monotonic_expectation, NEAR),
+    "temperature": {"temperature": 2.5},
+    "normalizer": {"normalizer": fa.sparsemax},
+    "mask": {"mask": NOT_0},
+    "mask function": {"mask": NEAR},
+    "all": {"temperature": 0.4, "normalizer": fa.entmax15, "mask": NEAR},
+    "top 2": {"temperature": 3.0, "normalizer": top_2, "mask": NOT_0},
+    "monotonic": {"temperature": 0.5, "normalizer": fa.monotonic_expectation, "mask": NEAR},
 }
 WAYS = {
     "plain": {},
@@ -58,7 +58,7 @@ WAYS = {
 }
 
 
-def by_hand(temperature, normalizer, mask, options):
+def by_hand(options, temperature=None, normalizer=None, mask=None):
     """The arguments of `attend` that say without a lens what the lens says."""
     own = options.get("normalizer", fa.masked_softmax)
     chosen, options = own if normalizer is None else normalizer, dict(options)
@@ -91,9 +91,8 @@ def ways_and_settings(*ways):
 
 @pytest.mark.parametrize(("way", "setting"), ways_and_settings(*WAYS))
 def test_it_is_the_formula(way, setting):
-    temperature, normalizer, mask = SETTINGS[setting]
-    lens = Lens(temperature=temperature, normalizer=normalizer, mask=mask)
-    expected = with_gradients(by_hand(*SETTINGS[setting], WAYS[way]))
+    lens = Lens(**SETTINGS[setting])
+    expected = with_gradients(by_hand(WAYS[way], **SETTINGS[setting]))
     got = with_gradients(WAYS[way], lens)
     chex.assert_trees_all_close(got, expected, rtol=1e-5, atol=1e-6)
     changed = np.abs(got[1] - with_gradients(WAYS[way])[1]).max()
@@ -105,8 +104,7 @@ def test_it_is_the_formula(way, setting):
     ("way", "setting"), ways_and_settings("plain", "bias and mask", "functions", "sparsemax")
 )
 def test_blocks_are_the_whole(way, setting):
-    temperature, normalizer, mask = SETTINGS[setting]
-    lens = Lens(temperature=temperature, normalizer=normalizer, mask=mask)
+    lens = Lens(**SETTINGS[setting])
     context, _, gradients = with_gradients(WAYS[way], lens)
     for options in ({"chunk_size": 2}, {"need_weights": False}):
         in_blocks, weights, their = with_gradients(WAYS[way] | options, lens)
@@ -118,7 +116,8 @@ def test_blocks_are_the_whole(way, setting):
 @pytest.mark.parametrize("num_queries", [1, 5])
 def test_heads_that_share_keys_and_few_queries(setting, num_queries):
     """With 300 keys and one query, the form for few queries is the fastest."""
-    temperature, normalizer, mask = SETTINGS[setting]
+    normalizer, mask = (SETTINGS[setting].get(name) for name in ("normalizer", "mask"))
+    temperature = SETTINGS[setting].get("temperature")
     mask = jnp.arange(300) != 0 if mask is NOT_0 else mask
     query, key = draw(0, B, num_queries, 4, D), draw(1, B, 300, 2, D)
     lens = Lens(temperature=temperature, normalizer=normalizer, mask=mask)
@@ -355,12 +354,10 @@ def test_input_attention_has_one_query():
         look(normalizer=fa.monotonic_hard)
 
 
-@pytest.mark.parametrize("setting", ["all"])
-def test_decoding_with_a_cache_is_the_whole(setting):
-    temperature, normalizer, mask = SETTINGS[setting]
+def test_decoding_with_a_cache_is_the_whole():
     layer = fa.MultiHeadAttention(2, rotary=True)
     variables = init(layer, X)
-    lens = Lens(temperature=temperature, normalizer=normalizer, mask=mask)
+    lens = Lens(**SETTINGS["all"])
     decode = jax.jit(lambda x, cache: layer.apply(variables, x, cache, method="decode"))
     plain = decode(X[:, :1], layer.init_cache(D, (B,), K))[0].weights
     with lens:
@@ -396,12 +393,11 @@ def test_a_sliding_cache_follows_temperature_and_refuses_a_mask():
 @pytest.mark.parametrize("ring", [True, False])
 @pytest.mark.parametrize("setting", ["temperature", "mask", "mask function", "all"])
 def test_across_a_mesh_of_one_device(ring, setting):
-    temperature, normalizer, mask = SETTINGS[setting]
-    lens = Lens(temperature=temperature, normalizer=normalizer, mask=mask)
+    lens = Lens(**SETTINGS[setting])
     mesh = jax.make_mesh((1,), ("sequence",), (AxisType.Auto,))
     across = fa.Across(mesh, ring=ring)
     options = {"bias": BIAS, "need_weights": not ring}
-    if ring and normalizer is not None:
+    if ring and "normalizer" in SETTINGS[setting]:
         with pytest.raises(ValueError, match="softmax on a ring"):
             with_gradients(options | {"across": across}, lens)
         return
@@ -446,18 +442,17 @@ SOME = (
 )
 
 
-@pytest.mark.parametrize("names", [SOME], ids=["some"])
-def test_without_a_lens_programs_are_those_without_its_code(names, monkeypatch):
-    texts = programs(names)
+def test_without_a_lens_programs_are_those_without_its_code(monkeypatch):
+    texts = programs(SOME)
     with Lens():
-        assert programs(names) == texts
+        assert programs(SOME) == texts
     with Lens(temperature=2.0):
-        assert [name for name, text in programs(names).items() if text == texts[name]] == []
+        assert [name for name, text in programs(SOME).items() if text == texts[name]] == []
     monkeypatch.setattr(lenses, "look_through", lambda call: call)
     monkeypatch.setattr(lenses, "normalized", lambda normalizer, scores, name: normalizer(scores))
     monkeypatch.setattr(lenses, "look_through_at_softmax", lambda call: call)
     monkeypatch.setattr(lenses, "around", lambda make, inner: make(inner))
-    assert programs(names) == texts
+    assert programs(SOME) == texts
 
 
 # --- compiled functions ---
@@ -480,13 +475,6 @@ def test_a_function_compiled_before_gives_the_lens_numbers_within_and_the_old_on
             close(weights(X), run(fa.masked_softmax, scores, mask=visible))
     np.testing.assert_array_equal(weights(X), before)
     assert weights._cache_size() == 1 + 2 + 2 + 3  # equal settings share a program
-
-
-def test_functions_that_are_made_anew_do_not_share_a_program():
-    weights = jax.jit(lambda x: fa.attend(x, x, x).weights)
-    for last in range(1, 4):
-        with Lens(mask=lambda query, key, last=last: (key <= last) & (query >= 0)):
-            np.testing.assert_array_equal((weights(X)[0] > 0).sum(axis=-1), np.full(K, last + 1))
 
 
 def test_masks_of_the_same_numbers_and_other_shapes_do_not_share_a_program():

@@ -127,48 +127,10 @@ def test_lengths_and_ids_of_one_row_are_those_of_all(chunk_size):
         ),
     ):
         np.testing.assert_array_equal(attend(**one).context, attend(**all_rows).context)
-    for bad in (np.array([4, 4, 4]), np.array([[4, 4]])):
-        with pytest.raises(ValueError, match="key_lengths"):
-            attend(key_lengths=bad)
-    with pytest.raises(ValueError, match="key_segments"):
-        attend(query_segments=ids, key_segments=ids[None, :1])
 
 
-def test_masks_and_biases_may_be_functions_on_both_paths():
-    causal, distance = fa.masks.causal, lambda q, k: -jnp.abs(q - k).astype(jnp.float32)
-    arrays = np.tri(T, dtype=bool), np.float32(-np.abs(np.arange(T)[:, None] - np.arange(T)))
-    expected = run(fa.attend, X, X, X, mask=arrays[0], bias=arrays[1])
-    chex.assert_trees_all_close(
-        run(fa.attend, X, X, X, mask=causal, bias=distance), expected, atol=1e-6
-    )
-    np.testing.assert_allclose(
-        run(fa.attend, X, X, X, mask=causal, bias=distance, chunk_size=3).context,
-        expected.context,
-        atol=1e-6,
-    )
-    with pytest.raises(TypeError, match="boolean mask"):
-        run(fa.attend, X, X, X, mask=distance, chunk_size=3)
-    with pytest.raises(ValueError, match="broadcasts to the weights"):
-        run(fa.attend, X, X, X, mask=lambda q, k: jnp.ones((3, 1, 1), bool), chunk_size=3)
 
 
-@pytest.mark.parametrize("chunk_size", [None, 3])
-def test_a_mask_and_a_bias_of_heads_that_share_keys_are_those_of_each_head(chunk_size):
-    """Six heads on two key heads: heads 0 to 2 read the first, 3 to 5 the second."""
-    query, key, value = (normal(seed, B, T, heads, 4) for seed, heads in ((7, 6), (8, 2), (9, 2)))
-    mask = np.random.default_rng(10).random((B, 6, T, T)) < 0.6
-    bias = normal(11, 1, 6, T, T)
-    attend = functools.partial(fa.dot_product_attention, chunk_size=chunk_size)
-    together = run(attend, query, key, value, mask=mask, bias=bias).context
-    for head in range(6):
-        own = query[:, :, [head]], key[:, :, [head // 3]], value[:, :, [head // 3]]
-        alone = run(attend, *own, mask=mask[:, [head]], bias=bias[:, [head]]).context
-        np.testing.assert_allclose(together[:, :, [head]], alone, atol=1e-6)
-
-
-def test_the_docstring_says_what_a_mask_of_three_axes_must_be():
-    page = " ".join(fa.dot_product_attention.__doc__.split())
-    assert "must be `(1, q, k)`: write `mask[:, None]` for one a batch row, `mask[None]`" in page
 
 
 @pytest.mark.parametrize("name", ["mask", "bias"])

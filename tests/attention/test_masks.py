@@ -101,13 +101,3 @@ def test_any_of_is_one_of_the_masks_whichever_has_more_axes():
         masks.any_of.__wrapped__(early, jnp.ones(3))
 
 
-def test_take_gives_the_entries_at_the_places():
-    mask = jnp.array(np.random.default_rng(0).random((2, Q, K)) < 0.5)
-    queries, keys = integers(2, 0)[:, None], integers(4, 1, 3)[None]
-    assert_array_equal(
-        arrays.take(mask, queries, keys), np.asarray(mask)[:, [2, 0]][:, :, [4, 1, 3]]
-    )
-    assert_array_equal(
-        arrays.take(mask[:, :1], queries, keys), np.asarray(mask)[:, :1][:, :, [4, 1, 3]]
-    )
-    assert_array_equal(arrays.take(mask[..., :1], queries, keys), np.asarray(mask)[:, [2, 0], :1])

@@ -83,13 +83,6 @@ def test_tensorflow_addons_case(normalizer):
     assert_array_equal(jax.jit(normalizer)(scores), [[0, 0, 0, 1, 0, 0, 0, 0]])
 
 
-def test_hard_is_the_expectation_where_every_probability_is_zero_or_one():
-    scores, mask = make((50,))
-    scores, mask = jnp.float32(BIG * np.sign(scores)), jnp.asarray(mask)
-    chosen, expected = jax.jit(
-        lambda *arrays: (monotonic_hard(*arrays), monotonic_expectation(*arrays))
-    )(scores, mask)
-    assert_array_equal(chosen, expected)
 
 
 @pytest.mark.parametrize(

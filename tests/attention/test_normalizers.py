@@ -323,34 +323,6 @@ def test_second_derivatives_of_softmax(masked, outer, inner):
     assert np.abs(expected).max() > 0.05
 
 
-@every_normalizer
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16, jnp.float64])
-@pytest.mark.parametrize("masked", [False, True])
-def test_dtypes(name, dtype, masked):
-    """Float32 or better, also where 64 bits are allowed, with every promotion written out."""
-    wide = jnp.float64 if dtype == jnp.float64 else jnp.float32
-
-    def weights_and_gradient(scores, mask, cotangent):
-        normalizer = functools.partial(NORMALIZERS[name], mask=mask)
-        weights, pull = jax.vjp(normalizer, scores)
-        return weights, pull(cotangent)[0]
-
-    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
-        scores, mask = jnp.zeros((B, Q, K), dtype), jnp.ones((B, 1, K), bool) if masked else None
-        cotangent = jnp.zeros((B, Q, K), wide)
-        weights, gradient = jax.eval_shape(weights_and_gradient, scores, mask, cotangent)
-    assert weights.dtype == wide
-    assert gradient.dtype == dtype
-
-
-@every_normalizer
-@pytest.mark.parametrize("shape", [(B, 0, K), (B, Q, 0), (0, 0, 0)])
-def test_axes_of_size_zero(name, shape):
-    mask = jnp.ones(shape, bool)
-    weights, gradient = compiled(name)(jnp.zeros(shape), mask, jnp.zeros(shape))
-    assert weights.shape == gradient.shape == shape
-
-
 def test_softmax_reduces_without_an_initial_value_which_onnx_has_not():
     """The translators to ONNX replace `jnp.max`, and refuse its `initial`."""
     initials, largest = [], jnp.max
@@ -406,16 +378,6 @@ def test_top_k_of_all_is_softmax_and_of_one_is_the_largest():
     assert_allclose(
         largest(scores, mask, k=1), rowwise(NAIVE["hard"], some_scores(), some_mask()), atol=1e-6
     )
-
-
-def test_numbers_of_numpy_and_jax_serve_as_k_and_temperature():
-    scores = jnp.float32(some_scores())
-    for k in (np.int64(2), jnp.int32(2)):
-        assert_array_equal(top_k.__wrapped__(scores, k=k), top_k(scores, k=2))
-    assert_array_equal(top_k(scores, k=2**40), top_k(scores, k=K))
-    with jax.enable_x64(True):
-        for temperature in (1, np.float64(0.5), jnp.float64(0.5)):
-            assert hard.__wrapped__(scores, temperature=temperature).dtype == jnp.float32
 
 
 def test_temperature_changes_the_gradient_and_not_the_weights():

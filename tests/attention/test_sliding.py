@@ -125,10 +125,3 @@ def test_too_many_tokens_under_jit_fill_a_row_with_nan():
         assert np.isnan(array[1]).all()
 
 
-def test_mask_functions_of_sliding_caches_have_the_positions_of_masks():
-    layer = fa.MultiHeadAttention(3)
-    variables, cache = init(layer, X), layer.init_cache(D, (B,), window=WINDOW)
-    context, _ = decoded(layer, variables, [4, 7], cache, window=WINDOW, mask=masks.causal)
-    np.testing.assert_allclose(
-        context, apply(layer, variables, X, causal=True, window=WINDOW).context, atol=1e-5
-    )

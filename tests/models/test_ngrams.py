@@ -116,10 +116,3 @@ def test_a_text_of_one_word_keeps_it_when_words_are_dropped():
 def test_a_sum_over_the_root_of_their_number_keeps_the_variance():
     mask = np.array([[True] * 4, [False] * 4])
     assert_allclose(sum_over_root(jnp.ones((2, 4, 3)), jnp.asarray(mask)), [[2.0] * 3, [0.0] * 3])
-
-
-def test_another_encoder_is_refused():
-    with pytest.raises(ValueError, match="rnn, gru, lstm and convolution, got 'cnn'"):
-        jax.eval_shape(
-            MODELS["GRU, n-grams"].clone(encoders=("cnn",)).init, jax.random.key(0), TEXTS
-        )

@@ -27,56 +27,9 @@ def step(state, tokens):
     return 2 * state @ OUT, state, jax.nn.softmax(state @ LOOK)
 
 
-def every_sequence(start, forbidden=()):
-    """All sequences from a state `(WIDTH,)`: log-probability, tokens with the mark where they end,
-    and weights of each.
-    """
-    sequences = []
-
-    def go_on(state, token, tokens, weights, score):
-        if len(tokens) == STEPS or tokens[-1:] == [END]:
-            sequences.append((score, tokens, weights))
-            return
-        state = np.tanh(state @ RECURRENT + EMBEDDING[token])
-        logits, look = 2 * state @ OUT, np.exp(state @ LOOK)
-        for new in set(range(VOCABULARY)) - set(forbidden):
-            gained = logits[new] - np.log(np.exp(logits).sum())
-            go_on(state, new, [*tokens, new], [*weights, look / look.sum()], score + gained)
-
-    go_on(start, END, [], [], 0.0)
-    return sequences
-
-
 @functools.partial(jax.jit, static_argnames=("beam", "length_penalty", "num_best", "forbidden"))
 def search_all(start, **options):
     return search.beam_search(step, start, end=END, max_length=STEPS, **options)
-
-
-@pytest.mark.parametrize("length_penalty", [0.0, 1.0, 3.0])
-def test_a_wide_beam_finds_what_a_search_through_all_finds(length_penalty):
-    decoded = search_all(START, beam=VOCABULARY**STEPS, length_penalty=length_penalty, num_best=5)
-    orders = []
-    for row in range(BATCH):
-        penalised = [
-            (score / ((5 + len(t)) / 6) ** length_penalty, t, w)
-            for score, t, w in every_sequence(START[row, 0])
-        ]
-        # those that have ended first
-        best = sorted(penalised, key=lambda sequence: (END not in sequence[1], -sequence[0]))[:5]
-        for i, (score, tokens, weights) in enumerate(best):
-            real = [token for token in tokens if token != END]
-            assert decoded.tokens[row, i].tolist() == real + [0] * (STEPS - len(real))
-            assert int(decoded.lengths[row, i]) == len(real)
-            assert bool(decoded.ended[row, i]) == (END in tokens)
-            np.testing.assert_allclose(decoded.scores[row, i], score, atol=1e-4)
-            np.testing.assert_allclose(
-                decoded.alignment[row, i, : len(real)],
-                np.array(weights[: len(real)]).reshape(-1, SOURCE),
-                atol=1e-5,
-            )
-            np.testing.assert_array_equal(decoded.alignment[row, i, len(real) :], 0)
-        orders.append([tokens for _, tokens, _ in best])
-    assert orders[0] != orders[1]
 
 
 def beam_by_hand(start, *, beam, length_penalty, num_best, forbidden, max_length):
@@ -118,6 +71,7 @@ def beam_by_hand(start, *, beam, length_penalty, num_best, forbidden, max_length
     [
         {"beam": 2, "length_penalty": 0.0, "num_best": 2, "forbidden": ()},
         {"beam": 3, "length_penalty": 2.0, "num_best": 3, "forbidden": (0,)},
+        {"beam": 40, "length_penalty": 1.0, "num_best": 5, "forbidden": ()},
     ],
 )
 def test_a_narrow_beam_finds_what_a_loop_finds(options):
@@ -214,8 +168,6 @@ def test_what_is_forbidden_never_comes():
     assert (every == 1).any()
     allowed = search_all(START, beam=16, num_best=8, forbidden=(0, 1))
     assert not ((np.asarray(allowed.tokens) == 1) & np.isfinite(allowed.scores)[..., None]).any()
-    best = max(every_sequence(START[0, 0], forbidden=(0, 1)), key=lambda sequence: sequence[0])
-    np.testing.assert_allclose(allowed.scores[0, 0], best[0], atol=1e-4)
 
 
 def test_rows_do_not_know_of_each_other():

@@ -347,19 +347,6 @@ def test_the_score_may_close_over_a_number_or_a_complex_array(chunk_size):
         assert abs(difference) > 0.1
 
 
-@pytest.mark.parametrize("chunk_size", [None, 5])
-@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8])
-def test_offsets_of_few_bits_do_not_overflow(dtype, chunk_size):
-    x = jnp.asarray(normal(23, 1, 200, 1, 4))
-    contexts = [
-        run(
-            context, x, chunk_size, causal=True, window=(150, 0), query_offset=np.array([100], kind)
-        )
-        for kind in (dtype, jnp.int32)
-    ]
-    np.testing.assert_array_equal(*contexts)
-
-
 @pytest.mark.parametrize("options", [{}, {"chunk_size": 2}, {"need_weights": False}], ids=str)
 def test_lengths_beyond_the_keys_hide_nothing_more_and_leak_nothing(options):
     query, key = (jnp.asarray(normal(seed, 1, length, 1, 4)) for seed, length in ((24, 4), (25, 5)))

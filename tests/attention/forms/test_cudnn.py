@@ -208,14 +208,6 @@ def test_vmap_may_map_some_arrays_alone(axes, cudnn_is_here):
         np.testing.assert_allclose(*(x.astype(jnp.float32) for x in (a, b)), atol=0.05, rtol=0.05)
 
 
-def test_strict_promotion_of_dtypes_is_no_hindrance(cudnn_is_here):
-    x = jax.ShapeDtypeStruct((1, 9, 2, 8), jnp.bfloat16)
-    loss = lambda *arrays: dot_product_attention(*arrays, **NO_WEIGHTS).context.mean()
-    with jax.numpy_dtype_promotion("strict"), platforms.compiling_for("cuda"):
-        program = jax.jit(jax.grad(loss)).trace(x, x, x)
-        assert "fmhaSoftmaxBackward" in program.lower(lowering_platforms=("cuda",)).as_text()
-
-
 def test_nothing_is_fused_without_such_a_gpu():
     if platforms.current() == platforms.CUDA:
         pytest.skip("there is one")

@@ -5,8 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import flax_attn.attention as fa
-from flax_attn.attention import masks
-from tests.attention.compiled import init, normal
 
 
 def test_blocks_never_hold_what_the_whole_would():
@@ -34,13 +32,3 @@ def test_blocks_never_hold_what_the_whole_would():
     }
     assert used[None] > 256
     assert used[128] < 32
-
-
-def test_a_function_as_mask_makes_no_whole_mask_in_blocks():
-    layer = fa.SelfAttention(4, 4, chunk_size=64)
-    x = jax.ShapeDtypeStruct((1, 2048, 8), jnp.float32)
-    variables = init(layer, normal(0, 2, 5, 8))
-    program = (
-        jax.jit(lambda x: layer.apply(variables, x, mask=masks.causal).context).lower(x).compile()
-    )
-    assert program.memory_analysis().temp_size_in_bytes < 2**20  # the mask alone would be 4 MiB

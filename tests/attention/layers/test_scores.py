@@ -2,7 +2,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import config
 
 from flax_attn.attention import (
     AdditiveScore,
@@ -109,14 +108,6 @@ def test_the_initialiser_given_is_used_for_all():
     assert all((array == 0.25).all() for array in params.values())
 
 
-@pytest.fixture
-def as_users_run_it():
-    """Without the checks of annotations, which only tests have."""
-    config.update("jaxtyping_disable", True)
-    yield
-    config.update("jaxtyping_disable", False)
-
-
 MAKERS = {
     "additive": AdditiveScore,
     "concat": ConcatScore,
@@ -137,11 +128,6 @@ def test_parameters_have_the_dtype_asked_for_and_are_float32_without(name):
 def _score_and_variables(module):
     score, variables = module.init_with_output(jax.random.key(0), D, D)
     return score(jnp.ones((Q, D)), jnp.ones((K, D))), variables
-
-
-@pytest.mark.usefixtures("as_users_run_it")
-def test_features_may_be_an_integer_of_numpy():
-    assert initialised(AdditiveScore(np.int64(H)), E)["vector"].shape == (H,)
 
 
 def test_keys_that_are_projected_once_give_the_same_score():

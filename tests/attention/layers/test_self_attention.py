@@ -75,18 +75,6 @@ def test_parameters_do_not_depend_on_the_fold():
     assert shapes == {"query_kernel": (D, 13), "key_kernel": (D, 13), "value_kernel": (D, E)}
 
 
-def test_identity_weights_turn_self_attention_into_a_perceptron():
-    """Where every position attends to itself alone, the layer is `x W_v + b_v`."""
-    layer = fa.SelfAttention(D, 4, use_bias=True)
-    variables = init(layer, X)
-    kernel, bias = (
-        np.asarray(variables["params"][name]) for name in ("value_kernel", "value_bias")
-    )
-    attended = apply(layer, variables, X, mask=np.eye(T, dtype=bool)[None])
-    np.testing.assert_allclose(attended.context, X @ kernel + bias, atol=1e-6)
-    np.testing.assert_array_equal(attended.weights, np.broadcast_to(np.eye(T), (2, T, T)))
-
-
 def test_self_attention_of_49_features_with_biases_has_7350_parameters():
     variables = init(fa.SelfAttention(49, 49, use_bias=True), np.zeros((1, 16, 49)))
     # 15,200 less the tutorial's Dense 784-10
