@@ -309,11 +309,10 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 def run_export(args: argparse.Namespace) -> list[Path]:
     start(args.run, takes_published=False)
-    from flax_attn.experiment.exporting import check_folder, export
+    from flax_attn.experiment.exporting import export
     from flax_attn.experiment.loading import load
     from flax_attn.tasks.requests import warn
 
-    check_folder(args.folder)
     loaded = load(args.run, warn, allow=tuple(args.allow))
     return [export(loaded, args.folder, args.platform, args.rows)]
 

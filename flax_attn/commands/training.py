@@ -7,7 +7,7 @@ import platform
 import shlex
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from flax_attn import config_files
 from flax_attn.errors import UsageError, escaped, escaped_lines, one_line
@@ -39,29 +39,20 @@ def run_command(args: argparse.Namespace) -> None:
     options |= {"explore": args.open if args.explore else None, "port": args.port}
     folder = None if args.manual_dir is None else expanded(args.manual_dir)
     arguments = config, expanded(directory), folder, options
+    from flax_attn.experiment import processes
+
+    code = 0
+    if args.distributed:
+        processes.join(args.timeout)
     try:
-        if args.distributed:
-            train_in_processes(*arguments, args.timeout)
         train_and_print(*arguments)
     except Stopped as stopped:
         leave_by_stderr(stopped.said)
-        os._exit(128 + stopped.number)  # XLA may still compute, and would crash a longer goodbye
-
-
-def train_in_processes(
-    config: ConfigValues, workdir: Path, manual_dir: Path | None, options: Options, wait: int
-) -> NoReturn:
-    """Trains as one of several processes, and ends the process where all end."""
-    from flax_attn.experiment import processes
-
-    processes.join(wait)
-    code = 0
-    try:
-        train_and_print(config, workdir, manual_dir, options)
-    except Stopped as stopped:
-        leave_by_stderr(stopped.said)
         code = 128 + stopped.number
-    processes.part(code)
+    if args.distributed:
+        processes.part(code)  # ends this process where all end
+    if code:
+        os._exit(code)  # XLA may still compute, and would crash a longer goodbye
 
 
 def train_and_print(

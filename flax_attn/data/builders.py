@@ -88,8 +88,8 @@ class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         )
 
     def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Any]:
-        urls = {name: file.url for name, file in self.FILES.items()}
-        paths = self.paths or {n: Path(path) for n, path in dl_manager.download(urls).items()}
+        get = lambda file: Path(dl_manager.download(file.url))
+        paths = self.paths or {name: get(file) for name, file in self.FILES.items()}
         there = {s: names for s, names in self.SPLITS.items() if set(names) <= paths.keys()}
         read = lambda names: self._generate_examples(*(paths[name] for name in names))
         return {split: read(names) for split, names in there.items()}

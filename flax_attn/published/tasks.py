@@ -302,6 +302,7 @@ class Seen(Compiled, ClassesOfImages):
     def prepared(self, asked: Asked) -> Prepared:
         image = asked.numbers()
         require(image.ndim in (2, 3), f"one image, got the shape {image.shape}")
+        assert isinstance(self.inputs, Pixels)
         sides = self.patches
         inputs = self.inputs.scaled(image if image.ndim == 2 else image[None], "the input")
         return Prepared(inputs, [], sides**2, sides**2, 0, self.first)

@@ -17,7 +17,6 @@ from configs import (
 )
 from flax_attn import experiment
 from flax_attn.__main__ import main
-from flax_attn.analysis import drawing
 from flax_attn.analysis import texts as text_figures
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
@@ -235,16 +234,6 @@ def test_a_joined_file_is_not_taken_for_titles(tmp_path):
     (tmp_path / "ag_news" / "train.csv").write_text('"1","title and description joined"\n')
     with pytest.raises(UsageError, match=r"train.csv"):
         load(ag_news_rnn_attention.get_config("full"), tmp_path)
-
-
-def test_pictures_take_a_dollar_for_a_dollar(tmp_path):
-    words = ["$_$", "costs", "$5_$"]
-    figure = text_figures.attention_map(words, np.eye(3), False, "a $_$ title")
-    drawing.save(figure, tmp_path / "map.png")
-    drawing.save(
-        text_figures.attention_on_tokens([words], [[0.1, 0.2, 0.7]], [("$x_$", "black")], "title"),
-        tmp_path / "tokens.png",
-    )
 
 
 def test_a_long_text_has_a_picture_of_a_size_to_look_at():

@@ -13,8 +13,6 @@ import pytest
 from configs import dates_bahdanau, reverse_bahdanau, translate_multi30k, translate_tsv
 from flax_attn import experiment
 from flax_attn.__main__ import main
-from flax_attn.analysis import drawing
-from flax_attn.analysis.translation import alignment_map
 from flax_attn.experiment.config import Config
 from flax_attn.models.decoding import Translation
 from flax_attn.runs import reading
@@ -242,12 +240,6 @@ def test_pairs_of_one_source_stay_together_and_come_once(tmp_path):
     sizes = {name: len(some.inputs) for name, some in splits.items()}
     assert sizes == {"valid": 6, "test": 24, "train": 90}
     assert sum(len(set(some.inputs)) for some in splits.values()) == 60
-
-
-def test_a_dollar_is_a_dollar_in_a_picture(tmp_path):
-    drawing.save(
-        alignment_map(["$x_$", "a"], ["$"], np.ones((1, 2)) / 2, "title $_$"), tmp_path / "map.png"
-    )
 
 
 @pytest.mark.slow

@@ -81,13 +81,6 @@ def test_reading_leaves_the_loggers_as_they_were(tmp_path, monkeypatch, caplog):
     assert logging.getLogger("absl").level == logging.INFO
 
 
-def test_a_folder_that_cannot_hold_data_sets_is_named(tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "file" / "below"))
-    with pytest.raises(UsageError, match="TFDS_DATA_DIR"):
-        mnist.load_mnist(write_mnist(tmp_path))
-
-
 def test_other_files_never_pass_for_those_prepared_before(tmp_path):
     mnist.load_mnist(write_mnist(tmp_path))
     arrays, _ = mnist.load_mnist(

@@ -190,11 +190,6 @@ def test_data_stored_and_drawn_afresh_are_of_the_task_and_the_rule_of_the_config
     np.testing.assert_array_equal(rows.targets, expected.targets)
 
 
-def test_splits_want_a_whole_number_for_a_seed():
-    with pytest.raises(TypeError, match="float"):
-        shapes.splits(1.7, num_train=40, num_test=10)  # pyright: ignore
-
-
 def test_splits_share_nothing():
     splits = jax.jit(lambda: shapes.splits(0, num_train=100, num_test=30))()
     assert [len(splits[name].inputs) for name in ("train", "valid", "test")] == [80, 20, 30]

@@ -1,6 +1,4 @@
 import json
-import os
-import pty
 import string
 
 import pytest
@@ -45,23 +43,6 @@ def test_byte_pairs_come_back():
 def test_no_tokenizer_has_more_tokens_than_asked_for(kind):
     pytest.importorskip("tokenizers")
     assert tokenizers.fit_tokenizer(kind, [" ".join(string.ascii_lowercase)], 10).size == 10
-
-
-@pytest.mark.parametrize("kind", ["bpe", "bytes"])
-def test_pairs_are_fitted_in_silence_on_a_terminal_too(kind):
-    pytest.importorskip("tokenizers")
-    terminal, end = pty.openpty()
-    before = os.dup(2)
-    try:
-        os.dup2(end, 2)
-        tokenizers.fit_tokenizer(kind, TEXTS, 300)
-    finally:
-        os.dup2(before, 2)
-    os.set_blocking(terminal, False)
-    with pytest.raises(BlockingIOError):  # nothing waits there
-        os.read(terminal, 1)
-    for place in (terminal, end, before):
-        os.close(place)
 
 
 @pytest.mark.parametrize("content", [{}, {"kind": "word"}, {"kind": "bpe", "model": {}}])

@@ -15,7 +15,7 @@ tr = pytest.importorskip("transformers")
 from flax_attn.attention import scaled_frequencies  # noqa: E402
 from flax_attn.models.generation import Sampling, generate  # noqa: E402
 from flax_attn.published.families import frequencies_of, read  # noqa: E402
-from flax_attn.published.folder import Config  # noqa: E402
+from flax_attn.published.folder import ModelConfig  # noqa: E402
 from flax_attn.published.modules import Decoder, Encoder  # noqa: E402
 from tests.published.folders import WRITES, write  # noqa: E402
 
@@ -98,7 +98,7 @@ def test_the_older_spelling_of_rotary_options_means_the_same():
         scaled_frequencies(8, 8.0, max_period=1e6),
     )
     for options in (older, {"rope_parameters": newer}):
-        assert frequencies_of(Config(options, Path("config.json")), types, 8) == expected
+        assert frequencies_of(ModelConfig(options, Path("config.json")), types, 8) == expected
 
 
 def check_greedy(model, params, theirs, prompts):

@@ -95,7 +95,8 @@ def from_python(
     fit.
     """
     held_by = PairLists if target == "text" else BY_INPUT.get(kind.input)
-    require(held_by, f"a config on {', '.join(BY_INPUT)}s for data from Python")
+    if held_by is None:
+        raise UsageError(f"expected a config on {', '.join(BY_INPUT)}s for data from Python")
     names = list(data) if isinstance(data, Mapping) else [type(data).__name__]
     example = "{'train': (inputs, targets), 'test': (inputs, targets)}"
     fit, got = {"train", "test"} <= set(names) <= set(SPLITS), ", ".join(map(str, names)) or "none"

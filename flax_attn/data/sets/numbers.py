@@ -9,6 +9,7 @@ from flax_attn.data import shapes
 from flax_attn.data.raw import ALL, Columns, Raw, complete
 from flax_attn.data.sets.kinds import DataSet, SignalData, TextData
 from flax_attn.schema import Count, Fraction
+from flax_attn.types import Options
 
 COUNTS = "one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
 COLOURS = "", "red ", "blue ", "old ", "small "
@@ -71,7 +72,7 @@ class BoxSums(Drawn, SignalData):
         return shapes.LENGTH, 1
 
     def load(self, manual_dir: Path | None) -> Raw:
-        sizes = {"num_train": self.num_train, "num_test": self.num_test}
+        sizes: Options = {"num_train": self.num_train, "num_test": self.num_test}
         drawn = shapes.splits(self.seed, **sizes, valid_fraction=self.valid_fraction)
         sums = lambda rows: np.asarray(rows.shapes.heights[:, 2:].sum(axis=1))
         pairs = {name: Columns(np.asarray(rows.inputs), sums(rows)) for name, rows in drawn.items()}

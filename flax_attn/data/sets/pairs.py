@@ -144,7 +144,7 @@ class PairsTSV(PairData):
         order = np.random.default_rng(self.seed).permutation(len(groups))
         parts = np.split(order, [num_valid, num_valid + num_test])
         rows = (columns_of([pair for i in part for pair in groups[i]]) for part in parts)
-        splits = dict(zip(("valid", "test", "train"), rows))
+        splits: dict[str, Columns] = dict(zip(("valid", "test", "train"), rows))
         return Raw(splits, {self.file: sha256(path)})
 
 
