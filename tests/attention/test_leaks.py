@@ -106,19 +106,15 @@ DECODER = fa.DecoderBlock(heads(), heads(), fa.FeedForward(5))
 
 
 def pairs_of(rows, columns):
-    """All pairs of names.
-
-    A few, in which each name is met, are quick tests; the others are left to `pytest -m full`.
-    """
+    """A few pairs of names, in which each name is met."""
     pairs = [(a, b) for a in rows for b in columns if has_argument(a, b)]
-    met, quick = set(), set()
+    met, few = set(), set()
     for most in (2, 1):
         for pair in pairs:
-            new = set(enumerate(pair)) - met
-            if len(new) >= most:
-                quick.add(pair)
+            if len(new := set(enumerate(pair)) - met) >= most:
+                few.add(pair)
                 met |= new
-    return [pair for pair in pairs if pair in quick]
+    return [pair for pair in pairs if pair in few]
 
 
 def has_argument(name, way):

@@ -129,10 +129,6 @@ def test_lengths_and_ids_of_one_row_are_those_of_all(chunk_size):
         np.testing.assert_array_equal(attend(**one).context, attend(**all_rows).context)
 
 
-
-
-
-
 @pytest.mark.parametrize("name", ["mask", "bias"])
 @pytest.mark.parametrize("with_heads", [False, True])
 def test_a_function_of_positions_gets_those_of_each_row_where_offsets_differ(name, with_heads):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from flax_attn.attention import arrays, dot_product_attention, masks
+from flax_attn.attention import dot_product_attention, masks
 
 Q, K = 3, 5
 
@@ -38,7 +38,10 @@ def test_windows_and_causality_count_from_the_offset(left, right, offset):
         (masks.window(*grid, left, right), near),
         (masks.causal(*grid), lambda q, k: k <= q),
     ):
-        rows = [[[sees(o + q, k) for k in range(K)] for q in range(Q)] for o in np.ravel(offset)]
+        rows = [
+            [[sees(o + q, k) for k in range(K)] for q in range(Q)]
+            for o in np.ravel(offset).tolist()
+        ]
         assert_array_equal(mask, rows if np.ndim(offset) else rows[0])
 
 
@@ -99,5 +102,3 @@ def test_any_of_is_one_of_the_masks_whichever_has_more_axes():
     assert masks.any_of(early, None) is None
     with pytest.raises(TypeError, match="boolean mask"):
         masks.any_of.__wrapped__(early, jnp.ones(3))
-
-

@@ -83,8 +83,6 @@ def test_tensorflow_addons_case(normalizer):
     assert_array_equal(jax.jit(normalizer)(scores), [[0, 0, 0, 1, 0, 0, 0, 0]])
 
 
-
-
 @pytest.mark.parametrize(
     ("score", "weight"), [(1e-3, 1), (1e-9, 1), (1e-30, 1), (0.0, 0), (-1e-9, 0)]
 )

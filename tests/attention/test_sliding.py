@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import flax_attn.attention as fa
-from flax_attn.attention import masks
 from tests.attention.compiled import apply, init
 from tests.attention.decoding import CUTS, B, D, T, X, decoded, in_rows, wholes
 
@@ -123,5 +122,3 @@ def test_too_many_tokens_under_jit_fill_a_row_with_nan():
     for array in (attended.context, cache.key, cache.value):
         assert np.isfinite(array[0]).all()
         assert np.isnan(array[1]).all()
-
-
