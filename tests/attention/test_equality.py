@@ -77,34 +77,20 @@ def whole(mask_or_bias):
     return mask_or_bias(*masks.grid(Q, K)) if callable(mask_or_bias) else mask_or_bias
 
 
-def check(score, normalizer, mask, bias, path, jit="jit"):
+def check(score, normalizer, mask, bias, path):
     mask, bias = MASKS[mask], BIASES[bias]
 
     def function(query, key, value, params):
         bound_score = functools.partial(getattr(fa, score), **params, **OPTIONS.get(score, {}))
-        return attend(
-            query,
-            key,
-            value,
-            score=bound_score,
-            normalizer=NORMALIZERS[normalizer],
-            mask=mask,
-            bias=bias,
-            chunk_size=PATHS[path],
-        )
+        options = {"mask": mask, "bias": bias, "chunk_size": PATHS[path]}
+        options |= {"score": bound_score, "normalizer": NORMALIZERS[normalizer]}
+        return attend(query, key, value, **options)
 
     arguments = QUERY, KEY, VALUE, jax.tree.map(jnp.asarray, SCORES[score])
-    attended = run(function, *arguments) if jit == "jit" else function(*arguments)
-    context, weights = naive.attend(
-        QUERY,
-        KEY,
-        VALUE,
-        score=score,
-        params=SCORES[score],
-        normalizer=normalizer,
-        mask=whole(mask),
-        bias=whole(bias),
-    )
+    attended = run(function, *arguments)
+    options = {"params": SCORES[score], "mask": whole(mask), "bias": whole(bias)}
+    expected = naive.attend(QUERY, KEY, VALUE, score=score, normalizer=normalizer, **options)
+    context, weights = expected
     assert_allclose(attended.context, context, atol=1e-5)
     if path == "dense":
         assert_allclose(attended.weights, weights, atol=1e-5)
@@ -158,11 +144,8 @@ def check_gradients(score, normalizer, mask, bias, path, dropout):
     too.
     """
     rng = jax.random.key(5)
-    normalizer = (
-        functools.partial(fa.sampled_hard, rng=rng)
-        if normalizer == "sampled_hard"
-        else NORMALIZERS[normalizer]
-    )
+    sampled = {"sampled_hard": functools.partial(fa.sampled_hard, rng=rng)}
+    normalizer = (NORMALIZERS | sampled)[normalizer]
     rate = 0.3 if dropout == "dropout" else 0.0
 
     def loss(arguments, chunk_size):
@@ -175,17 +158,9 @@ def check_gradients(score, normalizer, mask, bias, path, dropout):
             "dropout_rng": rng,
             "chunk_size": chunk_size,
         }
-        context = attend(
-            query,
-            key,
-            value,
-            score=bound_score,
-            bias=BIASES[bias] if callable(BIASES[bias]) else bias_array,
-            **options,
-        ).context
-        return jnp.sum(
-            jnp.sin(context + jnp.arange(E, dtype=jnp.float32).reshape(1, 1, E))
-        ), context
+        options["bias"] = BIASES[bias] if callable(BIASES[bias]) else bias_array
+        context = attend(query, key, value, score=bound_score, **options).context
+        return jnp.sum(jnp.sin(context + jnp.arange(1.0 * E)[None, None])), context
 
     arguments = (QUERY, KEY, VALUE, SCORES[score], None if callable(BIASES[bias]) else BIASES[bias])
     function = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)

@@ -174,10 +174,9 @@ def test_lengths_and_parameters_that_are_vectorised():
 
     def total(kernels, chunk_size):
         def one(kernel, length):
+            options = {"mask": lambda q, k: k < length, "chunk_size": chunk_size}
             score = functools.partial(fa.bilinear, kernel=kernel)
-            return fa.attend(
-                x, x, x, score=score, mask=lambda q, k: k < length, chunk_size=chunk_size
-            ).context
+            return fa.attend(x, x, x, score=score, **options).context
 
         return jnp.sum(jnp.sin(jax.vmap(one)(kernels, lengths)))
 
@@ -262,19 +261,15 @@ def test_blocks_that_nobody_sees_are_not_computed(mask, expected):
     def forward(score, x):
         return fa.attend(x, x, x, score=score, mask=mask, chunk_size=4).context
 
-    assert (
-        blocks_computed(lambda score, x: jax.jit(functools.partial(forward, score))(x), x)
-        == expected
-    )
+    compiled = lambda score, x: jax.jit(functools.partial(forward, score))(x)
+    assert blocks_computed(compiled, x) == expected
 
 
 def test_memory_is_linear_in_the_length_forward_and_backward():
     def needed(length, **options):
         x = jax.ShapeDtypeStruct((1, length, 2, 8), jnp.float32)
-        program = (
-            jax.jit(jax.grad(functools.partial(loss, chunk_size=64, **options))).lower(x).compile()
-        )
-        return program.memory_analysis().temp_size_in_bytes
+        gradient = jax.jit(jax.grad(functools.partial(loss, chunk_size=64, **options)))
+        return gradient.lower(x).compile().memory_analysis().temp_size_in_bytes
 
     for options in ({}, {"causal": True, "window": (32, 0)}, {"mask": masks.causal}):
         assert needed(4096, **options) < 2.2 * needed(2048, **options)
@@ -325,19 +320,15 @@ def test_without_weights_long_sequences_stream_and_short_ones_do_not():
 def test_the_score_may_close_over_a_number_or_a_complex_array(chunk_size):
     x = X[0, :, 0]
 
+    def total(score):
+        return jnp.sum(jnp.sin(fa.attend(x, x, x, score=score, chunk_size=chunk_size).context))
+
     def by_scale(scale):
-        return jnp.sum(
-            jnp.sin(
-                fa.attend(
-                    x, x, x, score=lambda q, k: scale * (q @ k.T), chunk_size=chunk_size
-                ).context
-            )
-        )
+        return total(lambda q, k: scale * (q @ k.T))
 
     def by_phase(phase):
         turn = jnp.exp(1j * phase).reshape(1, -1)
-        score = lambda q, k: jnp.real((q * turn) @ (k * turn).T)
-        return jnp.sum(jnp.sin(fa.attend(x, x, x, score=score, chunk_size=chunk_size).context))
+        return total(lambda q, k: jnp.real((q * turn) @ (k * turn).T))
 
     for function, at in ((by_scale, 0.3), (by_phase, jnp.array([0.1, 0.2, 0.3, 0.4]))):
         slope = jnp.sum(jax.jit(jax.grad(function))(at))
@@ -364,11 +355,9 @@ def test_lengths_beyond_the_keys_hide_nothing_more_and_leak_nothing(options):
 def test_a_visible_nan_reaches_no_hidden_key(chunk_size):
     x = X[:, :, :1]
     query = x.at[0, 0].set(jnp.nan)
-    total = lambda value: (
-        fa.dot_product_attention(query, x, value, mask=jnp.arange(24) < 3, chunk_size=chunk_size)
-        .context[0, 1:]
-        .sum()
-    )
+    options = {"mask": jnp.arange(24) < 3, "chunk_size": chunk_size}
+    attend = functools.partial(fa.dot_product_attention, query, x, **options)
+    total = lambda value: attend(value).context[0, 1:].sum()
     np.testing.assert_array_equal(run(jax.grad(total), x)[0, 3:], 0)
 
 
