@@ -59,7 +59,7 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_last_bit(unbroken, tmp_path, 
     assert faults.contents(workdir) == faults.contents(expected)
 
 
-LONG = [*TASK, "--steps_per_epoch=20_000", "--num_epochs=1"]
+LONG = [*TASK, "--steps_per_epoch=20000", "--num_epochs=1"]
 
 
 def wait_for(condition, process):
