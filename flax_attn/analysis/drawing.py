@@ -44,17 +44,13 @@ STYLE: Options = {  # matplotlib types its keys as a union of all of their names
 
 
 class Theme(NamedTuple):
-    """The colours that depend on the ground of a picture.
+    """The colours that depend on the ground of a picture, which is the colour of weight 0."""
 
-    The ground is the colour of weight 0. `ink` is for text and lines, `quiet` for what matters
-    less. `settings` are matplotlib's; on a light ground a user's own stay.
-    """
-
-    ink: str
-    quiet: str
+    ink: str  # of text and lines
+    quiet: str  # of what matters less
     heat: Colormap
     masked: Options
-    settings: Options
+    settings: Options  # matplotlib's; on a light ground a user's own stay
 
 
 def _theme(ink: str, quiet: str, heat: str, face: str, hatch: str) -> Theme:
@@ -96,11 +92,10 @@ Arguments = ParamSpec("Arguments")
 
 
 class Picture(Figure):
-    """A figure that a notebook shows and that keeps the style it was made in.
+    """A figure that a notebook shows without pyplot, and that keeps the style it was made in.
 
-    A bare `Figure` is shown in a notebook only after pyplot has set up a backend there. Matplotlib
-    also makes some of its ticks and texts only when it draws, and reads the settings then. Both
-    can be changed in a subclass alone. What an SVG or a font cannot hold is escaped in every text.
+    Matplotlib makes some ticks and texts only when it draws, and reads the settings then. What an
+    SVG or a font cannot hold is escaped in every text.
     """
 
     def __init__(self, **settings: Any):
@@ -171,10 +166,9 @@ def top_of(weights: np.ndarray) -> float:
 
 
 def strength(weights: np.ndarray | float, count: int) -> np.ndarray:
-    """Returns how far weights of `count` keys are above 1/count, from 0 to 1.
+    """Returns log(weight * count) / log(count), how far weights are above 1/count, from 0 to 1.
 
-    log(weight * count) / log(count): 0 for the uniform weight and less, 1 for all of the weight,
-    and as much for each doubling. Texts of any length are compared by it. NaN stays NaN.
+    Each doubling adds as much, so texts of any length compare. NaN stays NaN.
     """
     times = np.maximum(np.asarray(weights, float) * count, 1)
     return np.asarray(np.minimum(np.log(times) / np.log(max(count, 2)), 1))

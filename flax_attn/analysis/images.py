@@ -87,18 +87,15 @@ def grid(images: np.ndarray, verdicts: list[tuple[str, str]], title: str) -> Fig
 
 @styled
 def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Figure:
-    """Draws attention on the image: the mean over queries, and that of four queries.
-
-    Weights are `(heads, q, k)` or `(q, k)`, or `(k,)` of a pooling without queries.
-    """
+    """Draws `(heads, q, k)`, `(q, k)` or `(k,)` on the image: the mean, and that of 4 queries."""
     weights = np.atleast_2d(weights)
     heads = weights.reshape(-1, *weights.shape[-2:])
     size = round(math.sqrt(math.prod(image.shape[:2]) / heads.shape[-1]))  # of a patch
     queries = [] if heads.shape[1] == 1 else ink(image, size)
     across = 1 + len(queries)
     cell = 1.4 if queries or len(heads) > 1 else 2.6  # inches; an image alone is larger
-    figsize = cell * across + 1.2, cell * len(heads) + 0.9
-    figure = Picture(figsize=figsize, layout="compressed")
+    size_of_figure = cell * across + 1.2, cell * len(heads) + 0.9
+    figure = Picture(figsize=size_of_figure, layout="compressed")
     axes = figure.subplots(len(heads), across, squeeze=False)
     for head, row in zip(heads, axes):
         draw_patches(row[0], image, head.mean(axis=0), size)

@@ -144,10 +144,8 @@ def _read(
         hint = "; choose a layer or a batch row: weights[0]" if array.ndim == 4 else ""
         raise ValueError(f"expected weights (q, k) or (heads, q, k), got shape {array.shape}{hint}")
     heads = array.reshape(-1, *array.shape[-2:])
-    names = (
-        _names("rows", rows, heads.shape[1], "queries"),
-        _names("columns", columns, heads.shape[2], "keys"),
-    )
+    of_rows = _names("rows", rows, heads.shape[1], "queries")
+    of_columns = _names("columns", columns, heads.shape[2], "keys")
     visible = None
     if mask is not None:
         visible = np.asarray(mask)
@@ -157,7 +155,7 @@ def _read(
     shown = heads if visible is None else np.where(visible, heads, 0)
     _check_weights(shown)
     most = np.nanmax(shown, initial=0)
-    return Matrices(heads, visible, *names, float(most if top is None else top))
+    return Matrices(heads, visible, of_rows, of_columns, float(most if top is None else top))
 
 
 def _numbers(weights: ArrayLike, expected: str) -> np.ndarray:
@@ -189,9 +187,8 @@ def _of_tokens(tokens: Sequence[str], weights: ArrayLike, number: int) -> list[f
     """Returns the weights of one text."""
     array = _numbers(weights, "(k,)")
     if array.shape != (len(tokens),):
-        raise ValueError(
-            f"expected weights ({len(tokens)},) for text {number}, got shape {array.shape}"
-        )
+        expected = f"expected weights ({len(tokens)},) for text {number}"
+        raise ValueError(f"{expected}, got shape {array.shape}")
     _check_weights(array)
     shares: list[float] = array.tolist()
     return shares

@@ -43,8 +43,8 @@ def gates(run: Record, weights: np.ndarray) -> Figure:
     titles = "test example 0", f"mean over {len(weights)} test examples"
     for ax, shown, title in zip(axes, (weights[0], weights.mean(axis=0)), titles):
         draw_matrix(ax, shown.T)
-        ax.axhline(relevant - 0.5, color=ORANGE, lw=1.5, ls=":")
-        ax.axhline(relevant + 0.5, color=ORANGE, lw=1.5, ls=":")
+        for edge in (relevant - 0.5, relevant + 0.5):
+            ax.axhline(edge, color=ORANGE, lw=1.5, ls=":")
         ax.set(xlabel="step", title=title)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0].set_ylabel("input series")

@@ -145,10 +145,7 @@ def four_examples(
 
 @styled
 def attention_map(signal: np.ndarray, weights: np.ndarray, marks: Marks, title: str) -> Figure:
-    """Draws the attention matrix `(q, k)` of one signal: keys across, queries downwards.
-
-    The signal `(t,)` and its shapes stand along both axes.
-    """
+    """Draws an attention matrix `(q, k)`, with the signal `(t,)` and its shapes along both axes."""
     figure = Picture(figsize=(7.6, 7.4), layout="constrained")
     ratios = {"width_ratios": (1, 5, 0.18), "height_ratios": (5, 1)}
     grid = figure.add_gridspec(2, 3, **ratios, wspace=0.06)

@@ -77,8 +77,8 @@ def draw_texts(
     who = "n tokens" if count is None else f"{count} tokens"
     scale.set_label(f"weight among {who}: no colour up to 1/n, the uniform weight", size=9)
     if any(np.isnan(box.weight) for box in boxes):
-        note = {"color": ORANGE, "size": 9, "va": "center"}
-        below.text(1.06, 0.5, "framed: not a number", transform=below.transAxes, **note)
+        note = {"color": ORANGE, "size": 9, "va": "center", "transform": below.transAxes}
+        below.text(1.06, 0.5, "framed: not a number", **note)
     return figure
 
 

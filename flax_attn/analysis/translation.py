@@ -63,10 +63,9 @@ def keep_cells(ax: Axes, shape: tuple[int, int], most: tuple[int, int]) -> None:
 def words_of(run: Record, index: int) -> tuple[list[str], list[str]]:
     """Returns the tokens of a source and of its translation."""
     examples = run.examples
-    num_sources = examples["source_lengths"][index]
-    num_targets = examples["prediction_lengths"][index]
-    sources = examples["source_words"][index, :num_sources]
-    return sources.tolist(), examples["predicted_words"][index, :num_targets].tolist()
+    sources = examples["source_words"][index, : examples["source_lengths"][index]]
+    targets = examples["predicted_words"][index, : examples["prediction_lengths"][index]]
+    return sources.tolist(), targets.tolist()
 
 
 @styled
