@@ -111,10 +111,12 @@ class PublishedAnswers:
         return effects
 
     def _classified(self, outputs: np.ndarray) -> JsonObject:
-        if not isinstance(self.task, Continued):
-            return replies.classified(outputs, self.task.class_names()) | {"outputs": None}
-        classified = replies.classified(outputs, self.task.class_names())
-        return classified | {"outputs": None, "writes": self.task.writes(outputs)}
+        names = self.task.class_names()
+        assert names is not None
+        classified = replies.classified(outputs, names) | {"outputs": None}
+        if isinstance(self.task, Continued):
+            classified["writes"] = self.task.writes(outputs)
+        return classified
 
     def _shown(self, looked: dict[str, np.ndarray], prepared: Prepared, view: View) -> JsonObject:
         """Returns the parts of a reply on the heads and on one token."""

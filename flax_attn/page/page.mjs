@@ -18,7 +18,10 @@ export function part(level, heading, ...children) {
 }
 
 /** The name of a run and its sentence. */
-export const headingOf = (run) => [namedBy(run.name), capital(run.sentence)];
+export const headingOf = (run) => [namedBy(run.name), unbroken(run.sentence)];
+
+/** A sentence whose percentages stay on one line. */
+const unbroken = (text) => capital(text).replaceAll(" %", "\u00a0%");
 
 /** The small line above a heading. */
 const namedBy = (name) => el("span", { class: "name", dir: "auto" }, name);
@@ -170,7 +173,7 @@ function headline(runs, compared, isExplored) {
   if (!compared) return [el("h1", { dir: "auto" }, both)];
   const { best, group, figures, chance } = compared;
   const name = `${best.name}, the best of ${group.length} runs`;
-  const title = [namedBy(name), capital(best.sentence)];
+  const title = [namedBy(name), unbroken(best.sentence)];
   const lengths = [...group].sort((a, b) => b.steps - a.steps);
   const isFair = lengths[0].steps === lengths.at(-1).steps;
   const trained = lengths.map((run) => `${run.name} ${shown(run.steps)}${quickly(run)}`);

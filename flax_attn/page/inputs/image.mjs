@@ -173,7 +173,7 @@ function triedImage({ run, state, heads, changed, hide, choose }) {
     node: drawing.node,
     pictured: hasAttention ? "What the model sees, and the attention of a patch" : "What it sees",
     picture: [field.node, hasAttention ? scale.node : null],
-    look: "try-drawing",
+    look: run.data === "mnist" ? "try-drawing" : "try-drawing dark-ink",
     hint: hasAttention
       ? `${draw} Point at a patch to see what it attends to; click it to mask it.`
       : draw,

@@ -242,7 +242,8 @@ function triedChannels({ run, state, hide, changed, again, evidence }) {
     );
     draggedIn(slider, picture, (up, where, isWhole) => move(i, up, where, isWhole));
     const button = buttonOf("mask", () => hide([i]));
-    const node = el("div", { class: "try-series-line" }, slider, isOnChannels ? button : null);
+    const look = isMany ? "try-series-line" : "try-series-line lone";
+    const node = el("div", { class: look }, slider, isOnChannels ? button : null);
     return { node, slider, lines, share, button, moved: 0 };
   }
 

@@ -42,7 +42,8 @@ export function signalFrame(chart, example, answers, width, weights = null) {
     return [svg("rect", ground), svg("text", sign, SHAPE_SIGNS[kind])];
   });
   chart.setAttribute("viewBox", `0 0 ${width} ${SIGNAL_HEIGHT}`);
-  const axes = drawAxes(x, up, { ...box, bottom: foot }, { across: "position", up: "height" });
+  const names = { across: "position", up: marks.length ? "height" : "value" };
+  const axes = drawAxes(x, up, { ...box, bottom: foot }, names);
   const drawn = [line(inputs[0], "colour-0"), targets ? line(targets[0], "target", "6 4") : ""];
   return { x, up, box, line, ground: [...shades.flat(), axes, ...drawn] };
 }
@@ -74,11 +75,8 @@ function drawTogether(runs, number) {
   const [{ inputs, targets, marks = [] }] = examples;
   const length = inputs[0].length;
   const answers = examples.map(({ predictions }) => predictions);
-  const looks = runs.map(({ name }, i) => [
-    name,
-    `colour-${LOOKS[i % LOOKS.length]}`,
-    DASHES[i % DASHES.length],
-  ]);
+  const colour = (i) => `colour-${LOOKS[i % LOOKS.length]}`;
+  const looks = runs.map(({ name }, i) => [name, colour(i), DASHES[i % DASHES.length]]);
   const maps = runs.flatMap((run, i) => {
     const weights = weightsOf(examples[i], allHeads(run)[0]);
     if (!weights) return [];

@@ -138,5 +138,5 @@ function tableRow(run, columns, runs) {
     const isBest = "falls" in column && runs.length > 1 && column.value(run) === best;
     return el("td", { "data-name": column.name }, isBest ? el("strong", {}, text) : text);
   });
-  return el("tr", {}, el("th", { scope: "row", dir: "auto" }, first.write(run)), cells);
+  return el("tr", {}, el("th", { scope: "row", dir: "auto" }, breakable(first.write(run))), cells);
 }

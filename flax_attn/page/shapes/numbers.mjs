@@ -29,11 +29,8 @@ export function heightIn(signal, { kind, center, width, first, last }) {
 }
 
 /** A signal without noise: the largest of the four shapes at each point. */
-export function drawn(shapes, heights = shapes.map((shape) => shape.height)) {
-  return range(LENGTH).map((t) =>
-    Math.max(...shapes.map((shape, i) => heightAt(shape, heights[i], t))),
-  );
-}
+export const drawn = (shapes, heights = shapes.map(({ height }) => height)) =>
+  range(LENGTH).map((t) => Math.max(...shapes.map((own, i) => heightAt(own, heights[i], t))));
 
 function heightAt({ kind, center, width }, height, t) {
   const distance = Math.abs(t - center);
