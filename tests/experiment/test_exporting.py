@@ -355,6 +355,6 @@ def test_what_cannot_be_exported_is_told_in_one_line(exports, tmp_path, monkeypa
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="File exists"):
         flax_attn.export(run, tmp_path / "file")
-    monkeypatch.setitem(sys.modules, "safetensors", None)
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
     with pytest.raises(UsageError, match=r"flax-attn\[export\]"):
         flax_attn.export(run, tmp_path / "none")
