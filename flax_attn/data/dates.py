@@ -8,10 +8,20 @@ import numpy as np
 from flax_attn.data.pairs import Pair
 
 FIRST, LAST = datetime.date(1950, 1, 1), datetime.date(2049, 12, 31)
-MONTHS = "january february march april may june july "
-MONTHS += "august september october november december"
-MONTHS += "august september october november december"
-MONTHS = tuple(MONTHS.split())
+MONTHS = (
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+)
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 FORMS = (
     "{day} {month} {year}",

@@ -1,6 +1,7 @@
 """Pairs of texts: read from files, and made in code."""
 
 import datetime
+import re
 import gzip
 
 import pytest
@@ -158,7 +159,8 @@ def test_dates_say_what_they_become():
     for source, target in drawn:
         date = datetime.date.fromisoformat(target)
         assert str(date.year) in source
-        assert dates.MONTHS[date.month - 1][:3] in source
+        months = re.findall("[a-z]{3,}", source.replace(date.strftime("%A").lower(), ""))
+        assert date.strftime("%B").lower() in months or date.strftime("%b").lower() in months
         assert str(date.day) in source
     assert len({target[:4] for _, target in drawn}) > 80
 
