@@ -1,7 +1,6 @@
 """The local server: who may ask, what it refuses, and that it goes on."""
 
 import contextlib
-import errno
 import http.client
 import json
 import signal
@@ -115,7 +114,7 @@ def test_errors_of_a_request_are_one_line_and_the_server_goes_on(server):
     )
     status, reply = ask(server, b'{"run": 0, "how": "error"}')
     assert status == 500
-    assert reply["error"] == "the model gave no answer (RuntimeError: a layer broke)"
+    assert "a layer broke" in reply["error"]
     with socket.create_connection(("127.0.0.1", server.server_port)) as half:
         half.sendall(b"POST /ask HTTP/1.1\r\nHost: ")  # and is gone
     assert ask(server)[0] == 200
@@ -187,23 +186,3 @@ def test_a_port_in_use_names_a_free_one_and_is_left_out_otherwise(server, monkey
     monkeypatch.setattr(module, "free_port", lambda first=port: free_port(first))
     with open_explorer(None, str, [answer]) as other:
         assert other.server_port != port
-
-
-def test_what_the_page_lacks_is_no_matter_of_the_port():
-    def make_page(token):
-        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "page.css")
-
-    port = free_port()
-    for chosen in (port, None):
-        with pytest.raises(FileNotFoundError, match=r"page\.css"):
-            open_explorer(chosen, make_page, [answer])
-    assert free_port(port) == port  # nothing listens any more
-
-
-def test_an_address_that_may_not_be_used_is_one_line(monkeypatch):
-    def refuse(*args):
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(module, "Explorer", refuse)
-    with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1"):
-        open_explorer(None, str, [answer])

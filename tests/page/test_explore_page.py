@@ -17,7 +17,6 @@ from tests.page.exploring import Visit, axe_finds, command, serving, stop, visit
 
 MINUS = "\N{MINUS SIGN}"
 SPACE = "\N{NO-BREAK SPACE}"
-PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
 # trained for long enough that the answer follows a drag
 SHAPES = tiny.ATTENTION | tiny.SHAPES | {"steps_per_epoch": 60, "learning_rate": 0.01}
 
@@ -216,22 +215,6 @@ def test_every_normalizer_is_compared_on_one_signal(shapes, answers, browser):
         opened.page.get_by_role("slider", name="box 1").press("ArrowUp")
         opened.wait()
         table.wait_for(state="detached")  # it was of another signal
-
-
-LOOKS = [{}, {"color_scheme": "dark"}, PHONE]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", LOOKS, ids=["light", "dark", "phone"])
-def test_the_page_is_for_everyone(options, shapes, answers, browser):
-    with serving([shapes[1]], [answers]) as url, visiting(browser, url, **options) as opened:
-        opened.page.locator(".try-formula summary").click()
-        assert not (violations := axe_finds(opened.page)), violations
-        width = "document.documentElement.scrollWidth - window.innerWidth"
-        assert opened.page.evaluate(width) <= 0
-        for handle in opened.page.locator(".try-handle").all():
-            box = handle.bounding_box()
-            assert min(box["width"], box["height"]) >= 44
 
 
 @pytest.mark.slow

@@ -9,11 +9,9 @@ import flax_attn
 from flax_attn.explore.published import PublishedAnswers, page_data
 from flax_attn.page.report import page_of_published
 from tests.page.exploring import Visit, axe_finds, serving_page, settle, visiting
+from tests.page.test_views import LOOKS, WIDER
 from tests.published import tiny
 
-PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
-LOOKS = {"light": {}, "dark": {"color_scheme": "dark"}, "phone": PHONE}
-WIDER = "document.documentElement.scrollWidth - window.innerWidth"
 WRITES = {
     "gpt2": tiny.write_gpt2,
     "words": tiny.write_bert,
@@ -122,12 +120,12 @@ def test_heads_are_cut_also_after_a_press_before_the_first_answer(tmp_path, brow
 
     with serving_page(lambda: page_of_published(page_data(run)), [late]) as url:
         opened = Visit(browser, url)
-        button = opened.page.get_by_role("button", name="Cut each head of all blocks")
+        button = opened.page.get_by_role("button", name="Ablate each head of all blocks")
         button.click()
         is_pressed.set()
         settle(opened.page)
         button.click()
-        opened.page.get_by_role("status").get_by_text("Most changes without").wait_for()
+        opened.page.get_by_role("status").get_by_text("Largest effect").wait_for()
         assert opened.said == []
         opened.context.close()
 

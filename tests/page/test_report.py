@@ -188,12 +188,6 @@ def test_an_output_is_checked_before_a_run_is_read(output, run, capsys, monkeypa
     assert "-o" in err
 
 
-def test_runs_of_equal_names_have_their_paths(tmp_path):
-    runs = [read(write_run(tmp_path / name / "run")) for name in "ab"]
-    names = [run["name"] for run in data_of(report(runs))["runs"]]
-    assert names == [str(run.path) for run in runs]
-
-
 def test_an_accuracy_of_classes_has_the_number_of_its_test_examples(tmp_path):
     run = read(write_run(tmp_path / "run", "texts"))
     assert data.num_test(run) is None
@@ -201,12 +195,3 @@ def test_an_accuracy_of_classes_has_the_number_of_its_test_examples(tmp_path):
     assert data.run_data(run)["num_test"] == 60
     run.summary["measured"] = "loss"
     assert data.num_test(run) is None
-
-
-@pytest.mark.parametrize("missing", ["platform", "matmul_precision"])
-def test_a_page_says_where_it_was_trained_where_the_run_says_it(missing):
-    said = {"platform": "tpu", "matmul_precision": "default"}
-    assert data.trained_on(said) == "tpu, with float32 multiplied in bfloat16"
-    assert data.trained_on(said | {"matmul_precision": "highest"}) == "tpu"
-    del said[missing]
-    assert data.trained_on(said) is None

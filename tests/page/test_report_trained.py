@@ -19,6 +19,11 @@ def signals():
     return inputs, np.cumsum(inputs, axis=1)
 
 
+def series():
+    inputs = np.random.default_rng(0).normal(size=(40, 12, 5)).astype(np.float32)
+    return inputs, ["falls", "rises"] * 20
+
+
 def images():
     drawn = np.random.default_rng(0).integers(0, 256, (40, 28, 28), np.uint8)
     return drawn, ["dark", "light"] * 20
@@ -39,6 +44,12 @@ RUNS = {  # config, overrides, data of one's own
     "own_texts": ("text_csv", tiny.TEXTS, texts),
     "reverse": ("reverse_bahdanau:quick", tiny.PAIRS | {"data.num_train": 64}, None),
     "series": ("series_input_attention:quick", SERIES, None),
+    "classes_of_series": ("series_classes:quick", tiny.STEPS | {"model.features": 8}, series),
+    "numbers_of_images": (
+        "images_numbers:quick",
+        TRANSFORMER,
+        lambda: (images()[0], np.arange(40.0)),
+    ),
     "names": ("names:quick", LANGUAGE, None),
     "numbers": ("numbers_words:quick", tiny.NUMBERS, None),
     "numbers_of_signals": ("numbers_shapes:quick", tiny.ATTENTION | tiny.SHAPES, None),

@@ -125,6 +125,8 @@ def test_the_explorer_is_for_everyone(kind, tmp_path, browser):
                 open_all(opened)
                 assert not (violations := axe_finds(opened.page)), (look, violations)
                 assert opened.page.evaluate(WIDER) <= 0, look
+                boxes = [own.bounding_box() for own in opened.page.locator(".try-handle").all()]
+                assert all(min(own["width"], own["height"]) >= 44 for own in boxes)
         for viewport in ZOOMED:
             with visiting(browser, url, viewport=viewport) as opened:
                 open_all(opened)
