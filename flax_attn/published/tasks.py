@@ -251,7 +251,7 @@ class Masked(Read):
 
 
 @dataclasses.dataclass(frozen=True)
-class Pixels(Images):
+class ImagesOfAnySize(Images):
     """Images of any size for a published encoder. A grey image has its values in every channel."""
 
     data: NoImages
@@ -279,7 +279,7 @@ class Pixels(Images):
 
 @dataclasses.dataclass(frozen=True)
 class Seen(Compiled, ClassesOfImages):
-    """A published encoder of images. Pixels are normalized as it was trained.
+    """A published encoder of images. ImagesOfAnySize are normalized as it was trained.
 
     The attention is that of the first token, which the classes are read from, to the patches.
     """
@@ -302,7 +302,7 @@ class Seen(Compiled, ClassesOfImages):
     def prepared(self, asked: Asked) -> Prepared:
         image = asked.numbers()
         require(image.ndim in (2, 3), f"one image, got the shape {image.shape}")
-        assert isinstance(self.inputs, Pixels)
+        assert isinstance(self.inputs, ImagesOfAnySize)
         sides = self.patches
         inputs = self.inputs.scaled(image if image.ndim == 2 else image[None], "the input")
         return Prepared(inputs, [], sides**2, sides**2, 0, self.first)
@@ -369,7 +369,10 @@ def images_of(folder: Path, config: ModelConfig, model: VisionTransformer) -> Ta
     names = class_names(config, model.num_classes)
     first = 2 if model.has_teacher_token else 1
     patches = model.image_size // model.patch_size
-    inputs, classes = Pixels(data, (model.image_size, model.image_size)), classes_of(data, names)
+    inputs, classes = (
+        ImagesOfAnySize(data, (model.image_size, model.image_size)),
+        classes_of(data, names),
+    )
     return Seen(data, Recipe(), inputs, classes, patches=patches, first=first)
 
 
