@@ -30,7 +30,7 @@ from flax_attn.models.initializers import torch
 from flax_attn.models.text import ClassOutputs
 from flax_attn.types import Options
 
-Pixels = Float[Array, "b height width"]
+GreyImages = Float[Array, "b height width"]
 
 
 class MLP(nn.Module):
@@ -45,7 +45,7 @@ class MLP(nn.Module):
     hidden_features: int = 784
 
     @nn.compact
-    def __call__(self, inputs: Pixels, *, train: bool = False) -> ClassOutputs:
+    def __call__(self, inputs: GreyImages, *, train: bool = False) -> ClassOutputs:
         pixels = inputs.reshape(inputs.shape[0], -1)
         hidden = nn.relu(torch.dense(self.hidden_features, pixels.shape[1], "hidden")(pixels))
         logits = torch.dense(self.num_classes, self.hidden_features, "logits")(hidden)
@@ -66,7 +66,7 @@ class PatchAttention(nn.Module):
     patch_size: int = 7
 
     @nn.compact
-    def __call__(self, inputs: Pixels, *, train: bool = False) -> ClassOutputs:
+    def __call__(self, inputs: GreyImages, *, train: bool = False) -> ClassOutputs:
         chex.assert_rank(inputs, 3)
         patches = cut_patches(inputs, self.patch_size)
         width = patches.shape[-1]
@@ -104,7 +104,7 @@ class PatchTransformer(nn.Module):
     across: Across | None = None
 
     @nn.compact
-    def __call__(self, inputs: Pixels, *, train: bool = False) -> ClassOutputs:
+    def __call__(self, inputs: GreyImages, *, train: bool = False) -> ClassOutputs:
         chex.assert_rank(inputs, 3)
         if train and self.max_shift:
             inputs = shift(self.make_rng("dropout"), inputs, self.max_shift)
@@ -126,7 +126,7 @@ class PatchTransformer(nn.Module):
         return nn.Dense(self.num_classes, name="logits")(context), {"attention": attention}
 
 
-def shift(key: Key[Array, ""], images: Pixels, limit: int) -> Pixels:
+def shift(key: Key[Array, ""], images: GreyImages, limit: int) -> GreyImages:
     """Moves every image by up to `limit` pixels along each axis, with zeros beside it."""
     padded = jnp.pad(images, ((0, 0), (limit, limit), (limit, limit)))
     starts = jax.random.randint(key, (len(images), 2), 0, 2 * limit + 1)

@@ -103,7 +103,10 @@ REFUSED = {
         "a score without its parameters": (attend(score=fa.additive), "query_kernel"),
         "a score of arrays": (making(Calling(), X), ""),
         "an argument that is none": (attend(is_causal=True), "is_causal"),
-        "parts of a block in another order": (making(fa.EncoderBlock(NETWORK, ATTENTION), X), ""),
+        "parts of a block in another order": (
+            lambda: made(fa.EncoderBlock(NETWORK, ATTENTION), X),
+            "",
+        ),
         "a lens with a mask of numbers": (lambda: fa.Lens(mask=[0, 1]), "boolean"),
     },
     ValueError: {
