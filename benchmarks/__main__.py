@@ -56,7 +56,7 @@ def tabulate(rows: list[timing.Row]) -> Table:
 
 
 def draw(rows: list[timing.Row]) -> Figure:
-    """The ratios of the training steps. The other comparisons are in the table alone."""
+    """Draws the ratios of the training steps. The other comparisons are in the table alone."""
     steps = [row for row in rows if row.comparison == "training step"]
     return ratios.draw({row.case: row.ratios() for row in steps})
 

@@ -77,7 +77,7 @@ def draw(length: int, dtype: str, arguments: dict[str, Any]) -> list[jax.Array]:
 
 
 def outcome(attend: Callable, arrays: list[jax.Array]) -> list[np.ndarray]:
-    """The context and its gradients by queries, keys and values, in float32."""
+    """Returns the context and its gradients by queries, keys and values, in float32."""
 
     def loss(*arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
         context = attend(*arrays)
@@ -112,7 +112,7 @@ def numbers(lengths: tuple[int, ...] = LENGTHS, names: list[str] | None = None) 
 
 
 def compare(length: int, dtype: str, name: str, arguments: dict, tolerance: float) -> Row:
-    """The largest differences of a call's forms, as shares of the largest number there."""
+    """Returns the largest differences of a call's forms, as shares of the largest number there."""
     arrays = draw(length, dtype, arguments)
     attend = lambda *arrays, **options: (
         dot_product_attention(*arrays, **arguments, **options).context
@@ -199,7 +199,7 @@ def times(timed_cases: tuple[cases.Case, ...] = TIMED) -> Iterator[Row]:
 
 
 def context_of(**arguments: Any) -> Callable:
-    """A function of queries, keys and values that computes the context alone."""
+    """Returns a function of queries, keys and values that computes the context alone."""
     return lambda *arrays: dot_product_attention(*arrays, **arguments).context
 
 
@@ -209,7 +209,7 @@ CALLS = 5  # are sent before one waits, so that the device never does
 def timed(
     attend: Callable, shape: tuple[int, ...], backward: bool, dtype: Any = jnp.bfloat16
 ) -> Callable[[], Any]:
-    """A function that computes attention, or its gradients, `CALLS` times, and waits."""
+    """Returns a function that computes attention, or its gradients, `CALLS` times, and waits."""
     arrays = [jax.random.normal(jax.random.key(i), shape, dtype) for i in range(4)]
 
     def gradients(*arrays: jax.Array) -> tuple[jax.Array, ...]:
@@ -317,12 +317,12 @@ CHECKS = {
 
 
 def shown(value: Any) -> str:
-    """A number with four digits, and all else as it is."""
+    """Returns a number with four digits, and all else as it is."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def verdict(rows: dict[str, list[Row]]) -> str:
-    """One line: how many checks passed, and which did not."""
+    """Returns one line: how many checks passed, and which did not."""
     checked = [row for of_check in rows.values() for row in of_check if "passed" in row]
     failed = [row["call"] for row in checked if not row["passed"]]
     passed = f"{len(checked) - len(failed)} of {len(checked)} checks passed"

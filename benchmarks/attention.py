@@ -51,7 +51,7 @@ SHRINK = 16  # by which `--quick` divides lengths
 
 
 def run(name: str, sizes: tuple[int, int], file: TextIO) -> tuple[list[Row], bool]:
-    """The rows of one group, which are written, and whether the group reached its end."""
+    """Returns the rows of one group, which are written, and whether the group reached its end."""
     rows, whole = [], True
     try:
         for row in GROUPS[name](*sizes):

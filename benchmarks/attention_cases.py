@@ -56,13 +56,13 @@ def causal(length: int, heads: int, batch: int = 1) -> Case:
 
 
 def window(length: int, heads: int, batch: int = 1) -> Case:
-    """The query's own key and the 255 before it."""
+    """Shows each query its own key and the 255 before it."""
     options = {"causal": True, "window": (WINDOW - 1, 0)}
     return Case(f"window of {WINDOW}", length, heads, batch, visible=IN_WINDOW, options=options)
 
 
 def key_lengths(length: int, heads: int, batch: int = 1, share: int = 8) -> Case:
-    """The first eighth of the keys, or another share: the rest is padding."""
+    """Shows the first eighth of the keys, or another share: the rest is padding."""
     valid = length // share
     name, arrays = f"key_lengths=[{valid}]", {"key_lengths": np.full(batch, valid, np.int32)}
     first: Visible = lambda queries, keys: keys < valid
@@ -87,7 +87,7 @@ def recent(length: int, heads: int, batch: int = 1) -> Case:
 
 
 def decoding(length: int, heads: int, batch: int = 1) -> Case:
-    """One query, at the position of the last key of a full cache."""
+    """Makes one query, at the position of the last key of a full cache."""
     sizes = {"query_offset": length - 1, "key_lengths": length}
     arrays = {name: np.full(batch, number, np.int32) for name, number in sizes.items()}
     return Case("one query", length, heads, batch, 1, options={"causal": True}, arrays=arrays)

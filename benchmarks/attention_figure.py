@@ -73,7 +73,7 @@ def draw(rows: list[Row], machine: str = "") -> Figure:
 
 
 def message(rows: list[Row]) -> str:
-    """What the picture says, from the longest length that has all of it."""
+    """Returns what the picture says, from the longest length that has all of it."""
     both = [row for row in rows if PASSES[row.passes]]
     figures = {(row.case, row.length): row.figures for row in both}
     length = max(row.length for row in rows if "SDPA" in row.figures)  # pyright: ignore

@@ -44,7 +44,7 @@ def program(case: Case, backward: bool, need_weights: bool = False) -> tuple[Any
 
 
 def jitted(function: Callable[..., tuple], case: Case, backward: bool) -> tuple[Any, tuple]:
-    """A jitted function, and its arguments.
+    """Returns a jitted function, and its arguments.
 
     `function(query, key, value, **arrays)` returns context and weights.
     """
@@ -66,12 +66,12 @@ def jitted(function: Callable[..., tuple], case: Case, backward: bool) -> tuple[
 
 
 def blocking(function: Callable[..., tuple], arguments: tuple) -> Call:
-    """A call that returns when the result is there."""
+    """Wraps a call so that it returns when the result is there."""
     return lambda: jax.block_until_ready(function(*arguments))
 
 
 def sdpa(case: Case, backward: bool) -> Call:
-    """PyTorch's `scaled_dot_product_attention`.
+    """Calls PyTorch's `scaled_dot_product_attention`.
 
     A mask that `is_causal` cannot say is an array, which exists before the call.
     """
@@ -87,7 +87,7 @@ def sdpa(case: Case, backward: bool) -> Call:
 
 
 def flex(case: Case, backward: bool) -> Call:
-    """PyTorch's `flex_attention`, compiled for this length and these visible pairs.
+    """Calls PyTorch's `flex_attention`, compiled for this length and these visible pairs.
 
     On a CPU it has no backward pass.
     """
@@ -105,7 +105,7 @@ def flex(case: Case, backward: bool) -> Call:
 
 
 def torch_call(function: Callable[..., Any], case: Case, backward: bool) -> Call:
-    """A call of `function(query, key, value)`, which returns the context."""
+    """Returns a call of `function(query, key, value)`, which returns the context."""
     import torch
 
     arrays = [np.ascontiguousarray(array.transpose(0, 2, 1, 3)) for array in case.inputs()]
@@ -129,7 +129,7 @@ def check(calls: dict[str, Call]) -> None:
 
 
 def arrays(call: Call) -> list[np.ndarray]:
-    """The context, or the gradients, in our order of axes."""
+    """Returns the context, or the gradients, in our order of axes."""
     return [in_our_order(x) for x in call() if x is not None]
 
 

@@ -20,7 +20,7 @@ CALLS = 50  # of one step of decoding, in each turn: one by itself is too short
 
 
 def sized(make: Callable[..., Case], length: int, shrink: int, batch: int = 1) -> Case:
-    """The case with its number of heads."""
+    """Returns the case with its number of heads."""
     return make(length // shrink, 4 if length >= MANY else 8, batch)
 
 
@@ -107,7 +107,7 @@ def window(shrink: int, repeats: int) -> Iterator[Row]:
 
 
 def doubling(shrink: int, repeats: int) -> Iterator[Row]:
-    """A causal window of 256 at lengths that double: a ratio of 2 is linear."""
+    """Measures a causal window of 256 at lengths that double: a ratio of 2 is linear."""
     chosen = [sized(cases.window, length, shrink) for length in DOUBLING]
     for passes, backward in PASSES.items():
         calls = {str(case.length): ours(case, backward) for case in chosen}
@@ -152,7 +152,7 @@ def planned(case: Case) -> Row:
 
 
 def decoding(shrink: int, repeats: int) -> Iterator[Row]:
-    """One query with a cache of keys, beside SDPA with the same cache and no mask."""
+    """Measures one query with a cache of keys, beside SDPA with the same cache and no mask."""
     for batch in (1, 16):
         case = sized(cases.decoding, 4096, shrink, batch)
         calls = {"ours": ours(case, False), "SDPA": sdpa(case, False)}

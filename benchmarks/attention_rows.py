@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
     @classmethod
     def of(cls, case: Case, *fields: Any, **named: Any) -> "Row":
-        """The row of a case with its sizes; the fields are those from `passes` on."""
+        """Returns the row of a case with its sizes; the fields are those from `passes` on."""
         return cls(case.name, case.length, case.batch, case.heads, *fields, **named)
 
     def line(self, group: str) -> str:
@@ -48,7 +48,7 @@ def number(value: float) -> str:
 
 
 def tabulate(title: str, rows: Iterable[Row]) -> Table:
-    """All rows of a group. A column is there where a row has something in it."""
+    """Returns all rows of a group. A column is there where a row has something in it."""
     lines = [cells(row) for row in rows]
     columns = dict.fromkeys((*NAMES, *(column for line in lines for column in line)))
     table = Table(title=title, title_justify="left")
@@ -62,7 +62,7 @@ def tabulate(title: str, rows: Iterable[Row]) -> Table:
 
 
 def cells(row: Row) -> dict[str, str]:
-    """What stands in a table for a row, by column."""
+    """Returns what stands in a table for a row, by column."""
     passes = "both" if PASSES.get(row.passes) else row.passes
     sizes = ["" if size is None else f"{size:,}" for size in (row.length, row.batch, row.heads)]
     line = dict(zip(NAMES, (row.case, passes, *sizes)))

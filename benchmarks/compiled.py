@@ -65,7 +65,7 @@ class Compiled(NamedTuple):
 
 
 def wheels(platform: str) -> list[str]:
-    """The requirements of a compiler that fits this version of jax."""
+    """Returns the requirements of a compiler that fits this version of jax."""
     version = importlib.metadata.version("jax")
     if platform == "cuda":
         return [f"jax-cuda13-plugin=={version}", f"jax-cuda13-pjrt=={version}"]
@@ -75,7 +75,7 @@ def wheels(platform: str) -> list[str]:
 
 @functools.cache
 def devices(platform: str) -> list[Any]:
-    """The devices to compile for, which are not here: one H100, or a v5e of 2 x 2 chips.
+    """Returns the devices to compile for, which are not here: one H100, or a v5e of 2 x 2 chips.
 
     Raises:
         ModuleNotFoundError: the compiler is not installed; it says how to.
@@ -148,7 +148,7 @@ def compile_for(
 
 
 def gradients(attend: Callable) -> Callable:
-    """The gradients of the sum of a context by queries, keys and values."""
+    """Returns the gradients of the sum of a context by queries, keys and values."""
 
     def of_sum(*arrays: Any) -> Any:
         loss = lambda *three: attend(*three, *arrays[3:]).astype(jnp.float32).sum()
@@ -158,7 +158,7 @@ def gradients(attend: Callable) -> Callable:
 
 
 def limits(length: int) -> dict[str, dict[str, Any]]:
-    """Every limit of `dot_product_attention`, some of them together, by name."""
+    """Returns every limit of `dot_product_attention`, some of them together, by name."""
     rows, ids = np.array([length // 2]), np.arange(length)[None] // 512
     segments = {"query_segments": ids, "key_segments": ids}
     return {
@@ -181,7 +181,7 @@ def limits(length: int) -> dict[str, dict[str, Any]]:
 def of_attention(
     platform: str, length: int, name: str, options: dict[str, Any] | None = None
 ) -> Any:
-    """The form of one call of attention, and what its context and its gradients need."""
+    """Returns the form of one call of attention, and what its context and its gradients need."""
     x = jax.ShapeDtypeStruct((1, length, 8, 64), jnp.bfloat16)
     arguments = {**limits(length)[name], "need_weights": False}
     form = attention.form_of(x, x, x, platform=platform, **arguments).name
@@ -191,7 +191,7 @@ def of_attention(
 
 
 def of_ring(arguments: dict[str, Any], length: int = 65_536) -> tuple[Compiled, Compiled]:
-    """What gradients need on one chip, and on each of 2 x 2 chips of a v5e."""
+    """Returns what gradients need on one chip, and on each of 2 x 2 chips of a v5e."""
     shape = (1, length, 8, 64)
     arguments = arguments | {"need_weights": False}
     one = jax.ShapeDtypeStruct(shape, jnp.bfloat16)

@@ -17,7 +17,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 @styled
 def draw(ratios: Mapping[str, Mapping[str, float]]) -> Figure:
-    """A row for each model, and a mark in it for each peer."""
+    """Draws a row for each model, and a mark in it for each peer."""
     figure = Picture(figsize=(8.3, 0.34 * len(ratios) + 1.9), layout="constrained")
     ax = figure.subplots()
     for peer, style in STYLES.items():
@@ -37,7 +37,7 @@ def draw(ratios: Mapping[str, Mapping[str, float]]) -> Figure:
 
 
 def message(ratios: Mapping[str, Mapping[str, float]]) -> str:
-    """The range of the ratios of PyTorch and of linen, as a title."""
+    """Returns the range of the ratios of PyTorch and of linen, as a title."""
     said = []
     for peer in ("PyTorch", "flax.linen"):
         of_peer = [of[peer] for of in ratios.values() if peer in of]

@@ -17,7 +17,7 @@ VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX", "sve": "SVE", "as
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
-    """The seconds that a function took, and what it returned."""
+    """Returns the seconds that a function took, and what it returned."""
     began = time.perf_counter()
     result = function()
     return time.perf_counter() - began, result
@@ -52,7 +52,7 @@ class Row(NamedTuple):
     peers: dict[str, float]
 
     def ratios(self) -> dict[str, float]:
-        """How many times as much each peer takes."""
+        """Returns how many times as much each peer takes."""
         return {name: value / self.ours for name, value in self.peers.items()}
 
 
@@ -72,7 +72,7 @@ def machine() -> str:
 
 
 def processor() -> str:
-    """The processor's model and instruction set, from Linux's /proc/cpuinfo.
+    """Returns the processor's model and instruction set, from Linux's /proc/cpuinfo.
 
     Elsewhere it is the name of the architecture.
     """

@@ -89,7 +89,7 @@ class GPT(nn.Module):
 
 
 def draw(logits: Tensor, temperature: float, top_k: int) -> Tensor:
-    """The next token of each row."""
+    """Returns the next token of each row."""
     logits = logits / temperature
     if top_k:
         best, _ = torch.topk(logits, top_k)
@@ -98,7 +98,7 @@ def draw(logits: Tensor, temperature: float, top_k: int) -> Tensor:
 
 
 def gpt(params: Any, num_heads: int) -> GPT:
-    """The model with the parameters of ours."""
+    """Returns the model with the parameters of ours."""
     table, positions = params["embedding"]["embedding"], params["position_table"]["embedding"]
     names = [name for name in params if name.startswith("blocks_")]
     model = GPT(len(table), len(positions), table.shape[1], num_heads, len(names))

@@ -110,7 +110,7 @@ def load_dense(layer: nn.Linear, part: Any) -> None:
 
 
 def load_recurrent(layer: Any, part: Any, suffix: str = "l0") -> None:
-    """A layer of `nn.RNN`, `nn.GRU` or `nn.LSTM`."""
+    """Loads a layer of `nn.RNN`, `nn.GRU` or `nn.LSTM`."""
     for kind, name in (("input", "ih"), ("recurrent", "hh")):
         getattr(layer, f"weight_{name}_{suffix}").data = turned(part[f"{kind}_kernel"])
         if f"{kind}_bias" in part:

@@ -13,7 +13,7 @@ from benchmarks.ours import has_padding, is_regression
 def trainer(
     model: nn.Module, batch: Any, config: Any
 ) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
-    """A step of training, which returns its loss, and the loss alone, without dropout and
+    """Returns a step of training, which returns its loss, and the loss alone, without dropout and
     smoothing.
     """
     inputs, targets = arguments(batch)

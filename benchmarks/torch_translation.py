@@ -71,7 +71,7 @@ class Seq2Seq(nn.Module):
 
 
 def seq2seq(params: Any, sizes: dict[str, int], dropout_rate: float) -> Seq2Seq:
-    """The model of `translate_multi30k` with our parameters copied in."""
+    """Returns the model of `translate_multi30k` with our parameters copied in."""
     step, embedding = params["step"], params["target_embedding"]["embedding"]
     features, attention = step["score"]["query_kernel"].shape
     model = Seq2Seq(*sizes.values(), embedding.shape[1], features, attention, dropout_rate)

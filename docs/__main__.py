@@ -88,7 +88,7 @@ def failed(line: str) -> int:
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args: object) -> None:
-        """A line for each file would hide the address."""
+        """Prints nothing: a line for each file would hide the address."""
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def run_example(text: str) -> Names:
 
 
 def first_example(page: str) -> Names:
-    """The names of the first example of a page, from which its picture is drawn."""
+    """Returns the names of the first example of a page, from which its picture is drawn."""
     text = (DOCS / "attention" / f"{page}.md").read_text()
     return run_example(text[: text.index("](../images/")])
 
@@ -73,7 +73,7 @@ def normalizers(names: Names) -> Figure:
 
 
 def tokens_of(names: Names) -> list[str]:
-    """Kind and number of the tokens that two pages share, such as `a 3`."""
+    """Returns kind and number of the tokens that two pages share, such as `a 3`."""
     kinds, numbers = names["kinds"].tolist(), names["numbers"].tolist()
     return [f"{'abc'[kind]} {number:.0f}" for kind, number in zip(kinds, numbers)]
 

@@ -26,7 +26,7 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?![a-z]+:)[^)]*\)")  # to a file of the
 
 
 def kind_of(metadata: dict[str, object], source: str) -> str:
-    """What a folded cell is: what its tag says, or else check or picture."""
+    """Returns what a folded cell is: what its tag says, or else check or picture."""
     tags = metadata.get("tags", [])
     assert isinstance(tags, list)
     for tag in TAGS:
@@ -36,7 +36,7 @@ def kind_of(metadata: dict[str, object], source: str) -> str:
 
 
 def notebook(lesson: Path) -> "NotebookNode":
-    """A lesson as a notebook."""
+    """Returns a lesson as a notebook."""
     import jupytext
 
     book = jupytext.read(lesson, fmt="md:myst")

@@ -15,7 +15,7 @@ COLORS = ("#4477aa", "#4f8a6b", "#a8702a", "#96508a")
 
 
 def mesh() -> Figure:
-    """Four seeds on eight devices, and what these send each other."""
+    """Draws four seeds on eight devices, and what these send each other."""
     figure = new(3.3)
     start = head(
         figure, "Seeds train apart: only the devices of one seed send each other gradients"
@@ -42,7 +42,7 @@ def mesh() -> Figure:
 
 
 def zigzag() -> Figure:
-    """Which pairs each of four devices has under causality, in order and in zig-zag."""
+    """Draws which pairs each of four devices has under causality, in order and in zig-zag."""
     length, devices = 16, len(COLORS)
     figure = new(4.9)
     start = head(figure, "In zig-zag order, all devices have the same work under causality")

@@ -21,18 +21,18 @@ def lines_of(name: str) -> tuple[str, list[str]]:
 
 
 def read(name: str) -> list[dict[str, str]]:
-    """The rows of a file in `docs/numbers`."""
+    """Returns the rows of a file in `docs/numbers`."""
     return list(csv.DictReader(lines_of(name)[1]))
 
 
 def table_of(name: str) -> tuple[list[str], list[str], np.ndarray]:
-    """The names of the rows and columns of a file in `docs/numbers`, and the numbers."""
+    """Returns the names of the rows and columns of a file in `docs/numbers`, and the numbers."""
     (_, *columns), *rows = csv.reader(lines_of(name)[1])
     return [row[0] for row in rows], columns, np.array([row[1:] for row in rows], float)
 
 
 def table(page: str, header: str) -> list[list[str]]:
-    """The rows of the table in a page whose header begins with these words."""
+    """Returns the rows of the table in a page whose header begins with these words."""
     lines = (DOCS / f"{page}.md").read_text(encoding="utf-8").splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith(header))
     rows = []
@@ -44,7 +44,7 @@ def table(page: str, header: str) -> list[list[str]]:
 
 
 def benchmarks() -> Figure:
-    """The time of a training step of each peer, divided by ours."""
+    """Draws the time of a training step of each peer, divided by ours."""
     from benchmarks import ratios
 
     peers = "PyTorch", "torch.compile", "flax.linen", "Keras 3"
@@ -56,13 +56,13 @@ def benchmarks() -> Figure:
 
 
 def number(cell: str) -> float:
-    """The number in a cell of a table, NaN if there is none."""
+    """Returns the number in a cell of a table, NaN if there is none."""
     written = cell.removesuffix(" MiB").replace(",", "")
     return float(written) if written != "-" else float("nan")
 
 
 def additive() -> Figure:
-    """Time and memory of additive attention over length."""
+    """Draws time and memory of additive attention over length."""
     rows = [[number(cell) for cell in row] for row in table("performance", "| length | PyTorch, s")]
     lengths, *cells = np.array(rows).T
     cells[0][list(lengths).index(512)] = np.nan  # disturbed by other work, as the page says
@@ -74,7 +74,7 @@ def additive() -> Figure:
 
 
 def attention_time() -> Figure:
-    """The time of attention over length, in a window and without."""
+    """Draws the time of attention over length, in a window and without."""
     from benchmarks import attention_figure
     from benchmarks.attention_rows import PASSES, Row
 
@@ -88,7 +88,7 @@ def attention_time() -> Figure:
 
 
 def scale() -> Figure:
-    """What many devices send, and what each holds."""
+    """Draws what many devices send, and what each holds."""
     sent = {name: [int(row[name]) for row in read("scale_bytes")] for name in FROM_SCALE}
     added = {name: np.array(sent[column]) / 1e3 for column, name in FROM_SCALE.items() if name}
     header = "| length | one device, in blocks |"
@@ -104,7 +104,7 @@ def scale() -> Figure:
 
 
 def dates_alignment() -> Figure:
-    """The weights of one translated date."""
+    """Draws the weights of one translated date."""
     written, source, weights = table_of("dates_alignment")
     name = re.search("|".join(calendar.month_name[1:]).lower(), "".join(source))
     month = [i for i, mark in enumerate(written) if mark == "-"]
@@ -117,21 +117,21 @@ def dates_alignment() -> Figure:
 
 
 def looks() -> Figure:
-    """What the last letter of a text looks at."""
+    """Draws what the last letter of a text looks at."""
     blocks, tokens, weights = table_of("looks")
     of_block = {block: weights[[row == block for row in blocks]] for block in dict.fromkeys(blocks)}
     return language.looks(tokens, of_block, "shakespeare_char")
 
 
 def induction() -> Figure:
-    """The induction scores of all heads, and the weights of the best one."""
+    """Draws the induction scores of all heads, and the weights of the best one."""
     _, _, scores = table_of("induction_scores")
     letters, _, weights = table_of("induction")
     return language.induction(scores, weights, letters, "induction")
 
 
 def loss_by_position() -> Figure:
-    """The loss of a language model against the number of letters that it knows."""
+    """Draws the loss of a language model against the number of letters that it knows."""
     return language.loss_by_position(table_of("loss_by_position")[2].T, "shakespeare_char")
 
 

@@ -79,7 +79,7 @@ def answers(attention: Record, cnn: Record) -> Figure:
 
 
 def one_query(run: Record) -> Figure:
-    """One row of the attention matrix as arcs over the signal, and the whole matrix below."""
+    """Draws one row of the attention matrix as arcs over the signal, and the whole matrix below."""
     signal, marks = run.examples["inputs"][EXAMPLE, :, 0], shapes.marks_of(run, EXAMPLE)
     weights = next(iter(run.attention.values()))[EXAMPLE]
     figure = new(7.5)
@@ -122,7 +122,7 @@ def draw_arcs(
     row: np.ndarray,
     shares: list[tuple[tuple, float]],
 ) -> None:
-    """The signal, and an arc from the query to each key, as thick as its weight."""
+    """Draws the signal, and an arc from the query to each key, as thick as its weight."""
     ax.plot(signal, color=theme().ink, lw=1.3)
     for key in np.flatnonzero(row > 0.005):
         high = max(signal[query], signal[key]) + 4 + 0.3 * abs(key - query)
@@ -143,7 +143,7 @@ def draw_arcs(
 
 
 def draw_heat(ax: Axes, query: int, weights: np.ndarray) -> None:
-    """The matrix, with the row of the query between two lines."""
+    """Draws the matrix, with the row of the query between two lines."""
     low, high = -0.5, len(weights) - 0.5
     colours, _ = heat_up_to(1.0)
     ax.imshow(weights, **colours, aspect="auto", extent=(low, high, high, low))
@@ -158,7 +158,7 @@ def draw_heat(ax: Axes, query: int, weights: np.ndarray) -> None:
 
 
 def draw_beside(ax: Axes, signal: np.ndarray, query: int, marks: shapes.Marks) -> None:
-    """The signal along the queries, downwards."""
+    """Draws the signal along the queries, downwards."""
     ax.plot(signal, np.arange(len(signal)), color=theme().ink, lw=1.2)
     ax.plot(signal[query], query, "o", color=ORANGE, ms=7, zorder=6)
     for _, first, last, _, _, colour in shapes.spans(marks):

@@ -50,7 +50,7 @@ PARTS = {
 
 
 def box(part: str, facts: object) -> str:
-    """The place of a part in a page, with its facts."""
+    """Returns the place of a part in a page, with its facts."""
     script = f'<script type="application/json">{as_json(facts)}</script>'
     return f'<div class="part" data-part="{part}">{script}</div>'
 

@@ -48,7 +48,7 @@ def tabulate(
 
 
 def of_run(what: str, run: Record) -> str:
-    """What numbers are, and which run they are of."""
+    """Returns what numbers are, and which run they are of."""
     seeds = ", ".join(map(str, run.summary["seeds"]))
     word = "seed" if len(run.summary["seeds"]) == 1 else "seeds"
     return f"{what}; {run.summary['config']}, {word} {seeds}, {run.summary['steps']:,} steps"

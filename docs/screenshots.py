@@ -67,7 +67,7 @@ PICTURES = {
 
 @contextlib.contextmanager
 def exploring(run: Path) -> Iterator[str]:
-    """The address of the explorer of a run, while it answers."""
+    """Returns the address of the explorer of a run, while it answers."""
     command = [sys.executable, "-m", "flax_attn", "explore", str(run), "--no-open", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -83,7 +83,7 @@ def exploring(run: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def reporting(run: Path) -> Iterator[str]:
-    """The address of the report of a run."""
+    """Returns the address of the report of a run."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.html"
         command = [sys.executable, "-m", "flax_attn", "report", str(run), "-o", str(path)]

@@ -100,7 +100,7 @@ def manual_dir(request):
 
 @pytest.fixture(scope="session")
 def trained_alone(tmp_path_factory):
-    """What one process leaves of the run that tests train in several."""
+    """Returns what one process leaves of the run that tests train in several."""
     from tests import processes
 
     workdir = tmp_path_factory.mktemp("alone") / "run"

@@ -21,7 +21,7 @@ def free_port():
 
 
 def environments(number):
-    """What each of several processes is told of the others."""
+    """Returns what each of several processes is told of the others."""
     address = f"localhost:{free_port()}"
     shared = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(number)}
     return [shared | {"JAX_PROCESS_ID": str(i)} for i in range(number)]
@@ -53,7 +53,7 @@ def start(arguments, environment, code=None, timeout=120, folder=faults.ROOT):
 
 
 def end(processes, seconds=150):
-    """The codes of processes, and what they wrote."""
+    """Returns the codes of processes, and what they wrote."""
     deadline = time.monotonic() + seconds
     try:
         out = [p.communicate(timeout=max(1, deadline - time.monotonic())) for p in processes]
@@ -87,5 +87,5 @@ def stop_after(epoch, task, workdir, number=0):
 
 
 def lines(err):
-    """The lines that are ours."""
+    """Returns the lines that are ours."""
     return [line for line in err.splitlines() if line.startswith(("error:", "stopped"))]

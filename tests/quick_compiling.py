@@ -12,7 +12,7 @@ FLAGS = {
 
 
 def with_flags() -> str:
-    """The flags of the environment, behind those of the above that this XLA has."""
+    """Returns the flags of the environment, behind those of the above that this XLA has."""
     before = os.environ.get("XLA_FLAGS", "")
     if all(f"--{name}" in before for name in FLAGS):  # of the process that started this one
         return before
@@ -20,7 +20,7 @@ def with_flags() -> str:
 
 
 def has(name: str) -> bool:
-    """Whether XLA has a flag. XLA ends a process that sets one that it does not have."""
+    """Returns whether XLA has a flag. XLA ends a process that sets one that it does not have."""
     folder = Path(importlib.util.find_spec("jaxlib").origin).parent
     for path in folder.glob("libjax_common.*"):
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as code:

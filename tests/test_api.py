@@ -31,7 +31,7 @@ MADE_BY = {  # what makes a value of a class that nobody calls
 
 
 def entries(text: str) -> dict[str, str]:
-    """The full name of each entry of a page, with what stands below it."""
+    """Returns the full name of each entry of a page, with what stands below it."""
     module, below = "", {}
     _, *parts = ENTRY.split(text)
     for kind, name, content in zip(parts[::3], parts[1::3], parts[2::3]):

@@ -251,7 +251,7 @@ def targets(page):
 
 
 def anchors(page):
-    """The headings of a page as links name them."""
+    """Returns the headings of a page as links name them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

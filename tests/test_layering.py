@@ -72,7 +72,7 @@ OUTSIDE["layers"] = OUTSIDE["attention"] | {"flax"}
 
 
 def imports(path):
-    """Every module that a file imports, anywhere in it, by its full name."""
+    """Returns every module that a file imports, anywhere in it, by its full name."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -51,7 +51,7 @@ COMPARE = "print(json.dumps([before, settings()]))"
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory):
-    """The outputs of each cell."""
+    """Returns the outputs of each cell."""
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("nbconvert")
     pytest.importorskip("ipykernel")

@@ -55,12 +55,12 @@ class Walk:
 
 
 def ends_at(frame: FrameType) -> bool:
-    """Whether a function that returns is the loss of a batch to train on."""
+    """Returns whether a function that returns is the loss of a batch to train on."""
     return frame.f_code.co_name == "loss" and frame.f_locals.get("train") is True
 
 
 def file_of(frame: FrameType) -> str | None:
-    """The file of the project that a frame is of; None for other code."""
+    """Returns the file of the project that a frame is of; None for other code."""
     path = Path(frame.f_code.co_filename)
     if not path.is_relative_to(ROOT) or path.relative_to(ROOT).parts[0] not in PARTS:
         return None
@@ -68,7 +68,7 @@ def file_of(frame: FrameType) -> str | None:
 
 
 def outer(frame: FrameType) -> Iterator[FrameType]:
-    """The frames of the project around a frame, the nearest first."""
+    """Returns the frames of the project around a frame, the nearest first."""
     around = frame.f_back
     while around is not None:
         if file_of(around) is not None:
@@ -77,7 +77,7 @@ def outer(frame: FrameType) -> Iterator[FrameType]:
 
 
 def walk() -> list[str]:
-    """The stays of a batch of `shapes_attention`."""
+    """Returns the stays of a batch of `shapes_attention`."""
     from flax_attn.__main__ import main
 
     stays = Walk()
@@ -93,7 +93,7 @@ def walk() -> list[str]:
 
 
 def count(stays: list[str]) -> dict[str, int]:
-    """How many stays, returns and files there are."""
+    """Returns how many stays, returns and files there are."""
     files = len(set(stays))
     return {"stays": len(stays), "returns": len(stays) - files, "files": files}
 

@@ -33,7 +33,7 @@ TASKS = {
 
 
 def shares(random, *shape):
-    """Attention weights: rows that sum to 1."""
+    """Returns attention weights: rows that sum to 1."""
     raw = random.uniform(size=shape).astype(np.float32) ** 6
     return raw / raw.sum(axis=-1, keepdims=True)
 

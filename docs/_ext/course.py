@@ -62,7 +62,7 @@ PROMPTS = {
 
 
 def name_of(page: str) -> str | None:
-    """The name of the lesson that a page is, or None for another page."""
+    """Returns the name of the lesson that a page is, or None for another page."""
     name = page.removeprefix(FOLDER)
     return name if page.startswith(FOLDER) and name[0].isdigit() else None
 
@@ -111,7 +111,7 @@ def execute(app: Sphinx, env: BuildEnvironment, pages: list[str]) -> None:
 
 
 def outputs(lesson: NotebookNode, timeout: int) -> tuple[NotebookNode, float] | None:
-    """A lesson with its outputs, and the seconds that it took.
+    """Returns a lesson with its outputs, and the seconds that it took.
 
     It is None where a cell fails: the lesson is then executed again for its page, which says why.
     """
@@ -129,7 +129,7 @@ def links(name: str, address: str) -> str:
 
 
 def after(place: str, text: str, addition: str, flags: re.RegexFlag = re.DOTALL) -> str:
-    """A text with an addition after the first match of a pattern, which must be there."""
+    """Returns a text with an addition after the first match of a pattern, which must be there."""
     match = re.search(place, text, flags)
     if match is None:
         raise ValueError(f"expected a match of {place!r} in a lesson, found none")

@@ -24,7 +24,7 @@ NAMES = public_names()
 
 
 def as_rst(text: str) -> list[str]:
-    """A docstring as lines of reStructuredText."""
+    """Returns a docstring as lines of reStructuredText."""
     rst, section = [], ""
     text = re.sub(r"`([^`]+)`", lambda code: literal(code[1]), text)
     for kind, group in itertools.groupby(text.splitlines(), Kinds()):
@@ -68,7 +68,7 @@ def literal(code: str) -> str:
 
 
 def items(lines: list[str]) -> list[str]:
-    """The entries of a section, `name: text`, as definitions; other text as it is."""
+    """Returns the entries of a section, `name: text`, as definitions; other text as it is."""
     rst = []
     for line in lines:
         entry = re.match(r"(\w+(?:, \w+)*): (.*)", line)
@@ -80,7 +80,7 @@ def items(lines: list[str]) -> list[str]:
 
 
 def block(text: str) -> list[str]:
-    """An indented block: code where Python can read it, or else a formula."""
+    """Returns an indented block: code where Python can read it, or else a formula."""
     text = re.sub(r"``([^`]+)``|:py:obj:`([^` ]+) <[^`]+>`", r"`\1\2`", text)  # as it was
     try:
         ast.parse(text)
@@ -91,7 +91,7 @@ def block(text: str) -> list[str]:
 
 
 def table(lines: list[str]) -> list[str]:
-    """A table of Markdown."""
+    """Returns a table of Markdown."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     rst = [".. list-table::", "   :header-rows: 1", ""]
     for row in rows[:1] + rows[2:]:
@@ -100,7 +100,7 @@ def table(lines: list[str]) -> list[str]:
 
 
 def shapes(function: Any) -> str:  # Any: all that autodoc documents
-    """The shapes of a function's arrays, by name; empty without any."""
+    """Returns the shapes of a function's arrays, by name; empty without any."""
     names = {}
     for name, annotation in inspect.get_annotations(inspect.unwrap(function)).items():
         parts = getattr(annotation, "__args__", None) or (annotation,)  # of a tuple or a union
@@ -151,7 +151,7 @@ def change_docstring(
 def change_signature(
     app: "Sphinx", what: str, name: str, value: Any, options: Any, signature: str, returns: str
 ) -> tuple[str, str] | None:
-    """The fields of a class as its arguments; those that Flax adds are left out.
+    """Returns the fields of a class as its arguments; those that Flax adds are left out.
 
     What nnx calls to make a module takes all arguments: they are those of `__init__`.
     """

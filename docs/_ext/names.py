@@ -28,7 +28,7 @@ def public_names() -> dict[str, str]:
 
 
 def functions(module: types.ModuleType) -> list[str]:
-    """The functions that a module defines for others."""
+    """Returns the functions that a module defines for others."""
     return [
         name
         for name, value in vars(module).items()

@@ -34,7 +34,7 @@ def as_users_compile():
 
 @pytest.fixture(params=compiled.PLATFORMS)
 def platform(request):
-    """A platform whose compiler is here."""
+    """Returns a platform whose compiler is here."""
     try:
         compiled.devices(request.param)
     except ModuleNotFoundError as error:

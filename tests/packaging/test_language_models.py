@@ -9,7 +9,7 @@ import pytest
 
 
 def command(*arguments):
-    """What `flax-attn` prints, with programs that are optimised, as a user's are."""
+    """Returns what `flax-attn` prints, with programs that are optimised, as a user's are."""
     quick = ("JAX_DISABLE_MOST_OPTIMIZATIONS", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")
     done = subprocess.run(
         [sys.executable, "-m", "flax_attn", *map(str, arguments)],

@@ -38,7 +38,7 @@ def test_commands_are_ones_that_train_takes(name):
 
 
 def slurm(number):
-    """What `srun` tells the processes of a job on one node."""
+    """Returns what `srun` tells the processes of a job on one node."""
     job = str(free_port())
     shared = {"SLURM_JOB_ID": job, "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": str(number)}
     return [shared | {"SLURM_PROCID": str(i), "SLURM_LOCALID": str(i)} for i in range(number)]

@@ -34,7 +34,7 @@ FILES = (
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """A folder with a wheel and a source archive, built from a copy."""
+    """Returns a folder with a wheel and a source archive, built from a copy."""
     pytest.importorskip("build")
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for part in PARTS:
@@ -121,7 +121,7 @@ def test_the_tests_of_the_source_archive_run_from_it(built, tmp_path):
 
 
 def elsewhere():
-    """The environment of a user who has no checkout."""
+    """Returns the environment of a user who has no checkout."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 

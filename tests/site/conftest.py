@@ -29,7 +29,7 @@ class Site(NamedTuple):
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """The site. With CI set, what builds it must be there."""
+    """Returns the site. With CI set, what builds it must be there."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         said = f'the site needs {", ".join(missing)}; pip install -e ".[docs]"'

@@ -46,7 +46,7 @@ def dead_links(page: Path, pages: dict[Path, Page]) -> list[str]:
 
 
 def lines_of_code(cell: dict) -> int:
-    """The lines of a cell that count: those of a cell that is shown, without blank ones."""
+    """Returns the lines of a cell that count: those of a cell that is shown, without blank ones."""
     if {"hide-input", "hide-cell", "remove-input"} & set(tags(cell)):
         return 0
     return sum(bool(line.strip()) for line in cell["source"].splitlines())
@@ -57,5 +57,5 @@ def tags(cell: dict) -> list[str]:
 
 
 def printed(cell: dict) -> str:
-    """What a cell wrote on its standard output."""
+    """Returns what a cell wrote on its standard output."""
     return "".join(output["text"] for output in cell["outputs"] if output.get("name") == "stdout")

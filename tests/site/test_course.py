@@ -81,7 +81,7 @@ COMMAS = {"1,5": "1.5", "1,0000": "1.0000", "0,500": "0.500", "54,6%": "54.6%"}
 
 
 def defined(name, *wanted):
-    """What a lesson makes before its exercise, as far as it is wanted, and its `check`."""
+    """Returns what a lesson makes before its exercise, as far as it is wanted, and its `check`."""
     source = (ROOT / "docs" / "course" / f"{name}.md").read_text(encoding="utf-8")
     cells = re.findall(r"^```\{code-cell\}\n(.*?)^```", source, re.MULTILINE | re.DOTALL)
     made = {"np": np, "jnp": jnp, "jax": jax, "nn": nn, "AttentionPooling": AttentionPooling}
@@ -108,7 +108,7 @@ WANTED = {
 
 
 def lesson(name):
-    """The names that `check` of a lesson needs. What is trained there is made up here."""
+    """Returns the names that `check` of a lesson needs. What is trained there is made up here."""
     made = defined(name, *WANTED.get(name, "").split())
     if name == "08_which_words_mattered":
         made["effects"] = np.random.default_rng(0).random((6, 64, 15))
@@ -154,7 +154,7 @@ def answers_of(name, form):
 
 
 def clicked(mask):
-    """The function that gives a mask that was clicked where it is asked for."""
+    """Returns the function that gives a mask that was clicked where it is asked for."""
     return lambda query, key, *bounds: mask if bounds == (1, 3) else window(query, key, *bounds)
 
 
@@ -164,7 +164,7 @@ def window(query, key, left, right):
 
 
 def with_point(held):
-    """What the page says to decimals behind a comma; no `check` gets them."""
+    """Returns what the page says to decimals behind a comma; no `check` gets them."""
     texts = [text for text in COMMAS if isinstance(held, list) and text in held]
     return f"Not yet: write a point for the comma, {COMMAS[texts[0]]}." if texts else ""
 

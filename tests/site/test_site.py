@@ -28,7 +28,7 @@ DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 @pytest.fixture(scope="module")
 def pages(site):
-    """All pages, read."""
+    """Returns all pages, read."""
     live = site.pages / "docs" / "live"
     paths = [path for path in site.pages.rglob("*.html") if path.parent != live]
     return {path.resolve(): Page(path) for path in paths}
@@ -75,7 +75,7 @@ def test_live_pages_are_copied_as_they_are_and_linked(site, pages):
 
 @pytest.fixture(scope="module")
 def visitor(site, browser):
-    """A page of a browser without a network, and what it asked for and said."""
+    """Returns a page of a browser without a network, and what it asked for and said."""
     context = browser.new_context(offline=True, viewport=DESKTOP)
     page = context.new_page()
     page.said, page.asked = [], []
@@ -87,7 +87,7 @@ def visitor(site, browser):
 
 
 def overflow(page):
-    """By how many pixels the page is wider than its window."""
+    """Returns by how many pixels the page is wider than its window."""
     return page.evaluate(
         "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     )
