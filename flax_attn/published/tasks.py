@@ -279,7 +279,7 @@ class ImagesOfAnySize(Images):
 
 @dataclasses.dataclass(frozen=True)
 class Seen(Compiled, ClassesOfImages):
-    """A published encoder of images. ImagesOfAnySize are normalized as it was trained.
+    """A published encoder of images. Pixels are normalized as it was trained.
 
     The attention is that of the first token, which the classes are read from, to the patches.
     """
