@@ -23,7 +23,7 @@ from flax_attn.models.forward import Inputs, Params
 from flax_attn.models.generation import NEVER, GeneratesText, Sampling, check_numbers, generate
 from flax_attn.models.language import AT_ONCE, attention_of, logits_of, look, loss_by_position
 from flax_attn.runs.reading import Record
-from flax_attn.tasks import induction, replies
+from flax_attn.tasks import induction, replies, requests
 from flax_attn.tasks.artifacts import (
     Evaluation,
     Kept,
@@ -38,16 +38,6 @@ from flax_attn.tasks.artifacts import (
 from flax_attn.tasks.asking import Asked, rounded
 from flax_attn.tasks.inputs.texts import as_texts
 from flax_attn.tasks.pairs import check_sizes
-from flax_attn.tasks.requests import (
-    Load,
-    Request,
-    check_figure,
-    picture_to_write,
-    print_json,
-    read_texts,
-    warn,
-    write_all,
-)
 from flax_attn.tasks.targets.classes import show_classes
 from flax_attn.tasks.targets.tokens import token_loss
 from flax_attn.tasks.task import Task, check_recipe, needs_python
@@ -174,10 +164,8 @@ class LanguageModel(Task):
         start = self.encoded("") if self.data.by_line else []
         strings = induction.repeated_strings(tokens, period, self.data.seed, start)
         looks = [attention_of(model, one_seed, strings) for one_seed in params]
-        by_head = [
-            np.stack([induction.scores(of_block, period) for of_block in blocks.values()])
-            for blocks in looks
-        ]
+        score = lambda of_block: induction.scores(of_block, period)
+        by_head = [np.stack([*map(score, blocks.values())]) for blocks in looks]
         block, head = map(int, np.unravel_index(by_head[0].argmax(), by_head[0].shape))
         name = list(looks[0])[block]
         arrays = {"induction": by_head[0], "string": self.written(strings[0])}
@@ -270,32 +258,32 @@ class LanguageModel(Task):
         return {"outputs": jax.nn.softmax(jnp.stack(logits), axis=-1).mean(axis=0)}
 
     @classmethod
-    def respond(cls, request: Request, load: Load, console: "Console") -> list[Path]:
+    def respond(
+        cls, request: requests.Request, load: requests.Load, console: "Console"
+    ) -> list[Path]:
         """Prints the most probable next tokens. Draws what the last token of the first sees."""
         if request.output is not None:
             raise UsageError("expected no --output, as next tokens are printed; --json prints JSON")
-        check_figure(request.figure, request.source)
-        texts = read_texts(request, '"ROMEO:"')
+        requests.check_figure(request.figure, request.source)
+        texts = requests.read_texts(request, '"ROMEO:"')
         run = load()
         assert isinstance(run.task, LanguageModel)
         most = run.task.data.max_length
         for number, text in enumerate(texts, 1):
             if (length := len(run.task.encoded(text))) > most:
-                warn(
+                requests.warn(
                     f"warning: text {number} has {length} tokens, of which the last {most} are read"
                 )
         prediction = run.predict(texts)
         if request.figure is not None and not prediction.attention:
-            raise UsageError(
-                f"the model of {request.run.name} gives no weights; leave out --figure"
-            )
+            raise UsageError(f"the model of {request.run.name} has no weights to draw")
         rows: list[JsonObject] = []
         for text, shares in zip(texts, outputs_of(prediction)):
             order = np.argsort(-shares, kind="stable")[:MOST_NEXT]
             best = [{"token": prediction.names[i], "probability": float(shares[i])} for i in order]
             rows.append({"input": text, "next": best})
         if request.as_json:
-            print_json(rows, console)
+            requests.print_json(rows, console)
         else:
             for row in rows:
                 shown = {repr(token["token"]): token["probability"] for token in row["next"]}
@@ -307,7 +295,7 @@ class LanguageModel(Task):
             last = {name: weights[0][:, -1] for name, weights in prediction.attention.items()}
             return language.looks(prediction.tokens[0], last, request.run.resolve().name)
 
-        return write_all(picture_to_write(request, draw))
+        return requests.write_all(requests.picture_to_write(request, draw))
 
     @classmethod
     def to_try(cls, data: DataSet, model: type[nn.Module]) -> tuple[str, str] | None:

@@ -5,16 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flax_attn.data import tokenizers
 from flax_attn.data.pairs import Pair
 from flax_attn.data.sets import PairData
 from flax_attn.data.text import END, PREPROCESSING, START, join_words, pad
-from flax_attn.data.tokenizers import (
-    Tokenizer,
-    bracketed,
-    fit_tokenizer,
-    known_parts,
-    tokenizer_from_json,
-)
 from flax_attn.errors import UsageError
 from flax_attn.tasks.artifacts import Kept
 from flax_attn.types import Batch
@@ -31,15 +25,15 @@ class PairEncoder(NamedTuple):
     """
 
     data: PairData
-    source: Tokenizer
-    target: Tokenizer
+    source: tokenizers.Tokenizer
+    target: tokenizers.Tokenizer
 
     @classmethod
     def fit(cls, data: PairData, pairs: Sequence[Pair]) -> "PairEncoder":
         """Fits tokenizers on pairs."""
         clean = PREPROCESSING[data.preprocessing]
         sources, targets = ([clean(text) for text in texts] for texts in zip(*pairs))
-        fit = lambda texts: fit_tokenizer(data.tokenizer, texts, data.vocabulary_size)
+        fit = lambda texts: tokenizers.fit_tokenizer(data.tokenizer, texts, data.vocabulary_size)
         if data.shared_vocabulary:
             shared = fit([*sources, *targets])
             return cls(data, shared, shared)
@@ -48,10 +42,9 @@ class PairEncoder(NamedTuple):
     @classmethod
     def restore(cls, data: PairData, kept: Kept) -> "PairEncoder":
         """Restores the encoder of a run. Raises a ValueError for other sizes than the model's."""
-        source = tokenizer_from_json(kept.files["tokenizer.json"])
-        shared = data.shared_vocabulary
-        target = source if shared else tokenizer_from_json(kept.files["target_tokenizer.json"])
-        encoder = cls(data, source, target)
+        names = cls.file_names(data)
+        restored = [tokenizers.tokenizer_from_json(kept.files[name]) for name in names]
+        encoder = cls(data, restored[0], restored[-1])
         check_sizes(encoder.kept.sizes, kept.sizes)
         return encoder
 
@@ -105,11 +98,11 @@ class PairEncoder(NamedTuple):
 
     def source_parts(self, text: str) -> list[Part]:
         """Returns the parts of a source that the model sees."""
-        return known_parts(self.source, self.clean(self.data.prepare(text)))
+        return tokenizers.known_parts(self.source, self.clean(self.data.prepare(text)))
 
     def source_words(self, text: str) -> list[str]:
         """Returns the parts of a source, in brackets those that the model does not know."""
-        return bracketed(self.source_parts(text))
+        return tokenizers.bracketed(self.source_parts(text))
 
     def target_words(self, tokens: Sequence[int]) -> list[str]:
         """Decodes each token of a target."""

@@ -30,7 +30,7 @@ from flax_attn.errors import UsageError, escaped
 from flax_attn.models.decoding import MOST_BEAM, Decoding, Translation, decode, translate
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.runs.reading import Record
-from flax_attn.tasks import replies, step_scores, user_files
+from flax_attn.tasks import replies, requests, step_scores, user_files
 from flax_attn.tasks.artifacts import (
     Evaluation,
     Kept,
@@ -44,18 +44,6 @@ from flax_attn.tasks.artifacts import (
 from flax_attn.tasks.asking import LEAST_LENGTH, Asked, check_length, longer, rounded
 from flax_attn.tasks.inputs.texts import as_texts
 from flax_attn.tasks.pairs import PairEncoder, knows_any, table_of
-from flax_attn.tasks.requests import (
-    TEXT_COLUMN,
-    Load,
-    Request,
-    ToWrite,
-    check_figure,
-    picture_to_write,
-    print_json,
-    read_texts,
-    warn,
-    write_all,
-)
 from flax_attn.tasks.targets.tokens import token_loss
 from flax_attn.tasks.task import Task, check_recipe, for_buckets, needs_python
 from flax_attn.types import Batch, JsonObject, Options, Tree, UserInput
@@ -262,7 +250,9 @@ class PairsOfTexts(Task):
         return arrays | {"attention": {"alignment": alignment}}
 
     @classmethod
-    def respond(cls, request: Request, load: Load, console: Console) -> list[Path]:
+    def respond(
+        cls, request: requests.Request, load: requests.Load, console: Console
+    ) -> list[Path]:
         """Prints translations, or writes the best of each line. Draws the first with a token."""
         if request.output is not None:
             user_files.check_text_file(request.output, "--output", request.source)
@@ -270,31 +260,31 @@ class PairsOfTexts(Task):
                 raise UsageError(
                     "expected --output, for the best translations, or --best or --json"
                 )
-        check_figure(request.figure, request.source)
+        requests.check_figure(request.figure, request.source)
         run = load()
         task = run.task
         assert isinstance(task, PairsOfTexts)
         beam = task.recipe.decoding.beam if request.beam is None else request.beam
         check_beam("--beam", beam, "--best", request.num_best)
-        column = str(getattr(task.data, "source_column", TEXT_COLUMN))
-        texts = read_texts(request, '"ein mann schläft ."', column)
+        column = str(getattr(task.data, "source_column", requests.TEXT_COLUMN))
+        texts = requests.read_texts(request, '"ein mann schläft ."', column)
         usable = task.usable(texts, request)
         prediction = run.predict(texts, beam=beam, num_best=request.num_best)
         for i in usable:
             if not prediction.translations[i][0].ended:
-                warn(
+                requests.warn(
                     f"warning: the translation of text {i + 1} did not come to its end in "
                     f"{task.max_length} tokens"
                 )
         if request.as_json:
             rows = [translations_to_json(text, prediction, i) for i, text in enumerate(texts)]
-            print_json(rows, console)
+            requests.print_json(rows, console)
         elif request.output is None:
             for i in usable:
                 show_translations(texts[i], prediction, i, console)
-        return write_all(translations_to_write(request, prediction, usable))
+        return requests.write_all(translations_to_write(request, prediction, usable))
 
-    def usable(self, texts: list[str], request: Request) -> list[int]:
+    def usable(self, texts: list[str], request: requests.Request) -> list[int]:
         """Returns the indices of the texts that can be translated.
 
         Warns of unknown words, of texts longer than in training, and of lines that are left empty.
@@ -311,15 +301,17 @@ class PairsOfTexts(Task):
                 raise UsageError(f"expected a text with a word that the run has seen, got {text!r}")
             unknown = [part for part, known in parts if not known]
             if not knows_any(parts) and parts:
-                warn(
+                requests.warn(
                     f"warning: {which} has no word that the run has seen; its translation is left "
                     "empty"
                 )
             elif unknown:
-                warn(f"warning: {which} has what the run does not know: {' '.join(unknown)}")
+                requests.warn(
+                    f"warning: {which} has what the run does not know: {' '.join(unknown)}"
+                )
             usable += [i] if knows_any(parts) else []
             if knows_any(parts) and len(parts) > self.longest_source:
-                warn(
+                requests.warn(
                     f"warning: {which} has {len(parts)} tokens, where the longest in training had "
                     f"{self.longest_source}; expect less, or split it"
                 )
@@ -480,18 +472,22 @@ def translations_to_json(text: str, prediction: Prediction, i: int) -> JsonObjec
     return {"input": text, "source_tokens": source, "translations": translations}
 
 
-def translations_to_write(request: Request, prediction: Prediction, usable: list[int]) -> ToWrite:
+def translations_to_write(
+    request: requests.Request, prediction: Prediction, usable: list[int]
+) -> requests.ToWrite:
     """Returns the files that a request for translations wants."""
-    to_write: ToWrite = {}
+    to_write: requests.ToWrite = {}
     if request.output is not None:
         lines = "".join(f"{text}\n" for text in prediction.outputs)
         to_write[request.output] = lambda path: path.write_text(lines, encoding="utf-8")
     drawn = next((i for i in usable if prediction.translations[i][0].tokens), None)
     if request.figure is not None and drawn is None:
-        warn(f"warning: every translation is empty; {request.figure} is not drawn")
+        requests.warn(f"warning: every translation is empty; {request.figure} is not drawn")
         return to_write
     title = request.run.resolve().name
-    return to_write | picture_to_write(request, lambda: draw(prediction, drawn or 0, title))
+    return to_write | requests.picture_to_write(
+        request, lambda: draw(prediction, drawn or 0, title)
+    )
 
 
 def draw(prediction: Prediction, i: int, title: str) -> "Figure":

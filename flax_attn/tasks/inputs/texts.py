@@ -7,20 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flax_attn.analysis.token_weights import of_hops
-from flax_attn.data import ngrams
+from flax_attn.data import ngrams, tokenizers
 from flax_attn.data.sets.kinds import ReadTexts
 from flax_attn.data.text import PREPROCESSING, pad
-from flax_attn.data.tokenizers import (
-    Tokenizer,
-    bracketed,
-    fit_tokenizer,
-    known_parts,
-    tokenizer_from_json,
-)
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs
 from flax_attn.runs.reading import Record
-from flax_attn.tasks import baselines, replies
+from flax_attn.tasks import baselines, replies, requests
 from flax_attn.tasks.artifacts import Kept, Look, Prediction, Raw, first_attention
 from flax_attn.tasks.asking import Asked, check_length, longer, rounded
 from flax_attn.tasks.inputs.base import Encoded, Input, Requested, title_of
@@ -31,15 +24,6 @@ from flax_attn.tasks.pairs import (
     knows_any,
     table_of,
     words_among,
-)
-from flax_attn.tasks.requests import (
-    TEXT_COLUMN,
-    Request,
-    has_table,
-    read_table,
-    read_texts,
-    usable_rows,
-    warn,
 )
 from flax_attn.tasks.token_rows import STRONG, token_weights
 from flax_attn.types import JsonObject, Tree, UserInput
@@ -62,8 +46,8 @@ class Texts(Input):
     noun = "texts"
 
     data: ReadTexts
-    tokenizer: Tokenizer
-    pairs: Tokenizer | None
+    tokenizer: tokenizers.Tokenizer
+    pairs: tokenizers.Tokenizer | None
 
     @classmethod
     def fit(cls, data: ReadTexts, raw: Raw, with_targets: bool) -> "Texts":
@@ -74,16 +58,16 @@ class Texts(Input):
                 "expected texts to train on, but preprocessing leaves nothing of any; choose "
                 "another data.preprocessing"
             )
-        tokenizer = fit_tokenizer(data.tokenizer, texts, data.vocabulary_size)
+        tokenizer = tokenizers.fit_tokenizer(data.tokenizer, texts, data.vocabulary_size)
         pairs = None
         if data.num_pairs:
-            pairs = fit_tokenizer("word", map(ngrams.pairs, texts), data.num_pairs)
+            pairs = tokenizers.fit_tokenizer("word", map(ngrams.pairs, texts), data.num_pairs)
         return cls(data, tokenizer, pairs)
 
     @classmethod
     def restore(cls, data: ReadTexts, kept: Kept) -> "Texts":
-        pairs = tokenizer_from_json(kept.files["pairs.json"]) if data.num_pairs else None
-        restored = cls(data, tokenizer_from_json(kept.files["tokenizer.json"]), pairs)
+        pairs = tokenizers.tokenizer_from_json(kept.files["pairs.json"]) if data.num_pairs else None
+        restored = cls(data, tokenizers.tokenizer_from_json(kept.files["tokenizer.json"]), pairs)
         check_sizes(restored.kept.sizes, kept.sizes)
         return restored
 
@@ -125,11 +109,11 @@ class Texts(Input):
 
     def parts(self, text: str) -> list[Part]:
         """Returns the parts of a preprocessed text that the model sees."""
-        return known_parts(self.tokenizer, text)[: self.data.max_length]
+        return tokenizers.known_parts(self.tokenizer, text)[: self.data.max_length]
 
     def length(self, text: str) -> int:
         """Returns the number of tokens of a text, also of those beyond what the model sees."""
-        return len(known_parts(self.tokenizer, self.clean(text)))
+        return len(tokenizers.known_parts(self.tokenizer, self.clean(text)))
 
     def sample(self, number: int) -> dict[str, np.ndarray]:
         shape = number, 2
@@ -174,20 +158,20 @@ class Texts(Input):
         known = [[is_known for _, is_known in row] for row in parts]
         return Encoded(self.encode(texts), tokens, known)
 
-    def requested(self, request: Request) -> Requested:
-        column = getattr(self.data, "text_column", TEXT_COLUMN)
-        if has_table(request):
-            table = read_table(request, column)
+    def requested(self, request: requests.Request) -> Requested:
+        column = getattr(self.data, "text_column", requests.TEXT_COLUMN)
+        if requests.has_table(request):
+            table = requests.read_table(request, column)
             texts, lines = table.column(), list(table.lines)
         else:
-            table, texts = None, read_texts(request, EXAMPLE, column)
+            table, texts = None, requests.read_texts(request, EXAMPLE, column)
             lines = [line for line, text in enumerate(texts, 1) if text.strip()]
             texts = [texts[line - 1] for line in lines] if request.source else texts
         if request.source is None:
             self.checked_parts(texts)
             usable = list(range(len(texts)))
         else:
-            usable = usable_rows(texts, lines, self.checked_parts)
+            usable = requests.usable_rows(texts, lines, self.checked_parts)
         self.warn_of_unknown(texts)
         chosen = [texts[i] for i in usable]
         self.warn_of_length(chosen)
@@ -200,7 +184,7 @@ class Texts(Input):
         unknown = words.count(False)
         if unknown > MANY_UNKNOWN * len(words):
             share = f"{unknown / len(words):.0%}" if any(words) else "all"
-            warn(
+            requests.warn(
                 f"warning: {share} of the {len(words):,} words of the texts are unknown to the "
                 "run, so its predictions mean little; give texts like those it was trained on"
             )
@@ -210,7 +194,7 @@ class Texts(Input):
         most = self.data.max_length
         for number, text in enumerate(texts, 1):
             if (length := self.length(text)) > most:
-                warn(
+                requests.warn(
                     f"warning: text {number} has {length} tokens, and the run reads the first "
                     f"{most}"
                 )
@@ -229,7 +213,7 @@ class Texts(Input):
         return looked, reply | {"note": cut}
 
     def tested(self, raw: UserInput, arrays: Inputs) -> dict[str, np.ndarray]:
-        words = [bracketed(self.parts(self.clean(text))) for text in raw]
+        words = [tokenizers.bracketed(self.parts(self.clean(text))) for text in raw]
         tokens = arrays["tokens"]
         width = tokens.shape[1]
         return {"inputs": tokens, "lengths": arrays["lengths"], "words": table_of(words, width)}
@@ -268,7 +252,7 @@ class Texts(Input):
         if weights is None:
             raise UsageError(f"the model of {name} does not attend; leave out --figure")
         rows = zip(prediction.tokens, prediction.known)
-        words = [bracketed(zip(row, known)) for row, known in rows]
+        words = [tokenizers.bracketed(zip(row, known)) for row, known in rows]
         if len(words) == 1 and weights.ndim == 3:
             reader = "hop" if of_hops(kind) else "token"
             title = f"{verdicts[0][0]}: what each {reader} attends to"
