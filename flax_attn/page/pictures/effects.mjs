@@ -60,7 +60,7 @@ export const ON_NUMBERS = {
   change: ({ outputs: { data } }, { outputs }) =>
     meanOf(Array.from(data, (own, i) => Math.abs(own - outputs.data[i]))),
   cost: (change) => change,
-  written: shown,
+  written: sizeOf,
   colour: (change, largest) => tintOf(largest > 0 ? change / largest : 0, change > 0),
   isNothing: (largest, { outputs: { data } }) =>
     largest <= NEGLIGIBLE * Math.max(...Array.from(data, Math.abs)),
@@ -140,7 +140,7 @@ export function evidenceRow(ask) {
 
   function draw(asked, all, how) {
     const { names, weights, what = "word", columns, weighed } = asked;
-    const { labels = names.map(sign), numbers = "its numbers" } = asked;
+    const { labels = names.map(sign), numbers = "the prediction" } = asked;
     const { row, title, about } = parts;
     const largest = Math.max(...all.map(Math.abs));
     row.classList.toggle("in-rows", Boolean(columns));
