@@ -1,6 +1,5 @@
 """`flax-attn generate`, on a run that is trained."""
 
-import inspect
 import json
 import re
 
@@ -11,8 +10,6 @@ import flax_attn
 from flax_attn.__main__ import main
 from flax_attn.analysis import language
 from flax_attn.commands.generating import Printed
-from flax_attn.errors import UsageError
-from flax_attn.experiment.loading import Run
 from flax_attn.runs import reading
 from tests import tiny
 
@@ -55,11 +52,6 @@ def test_the_command_writes_what_python_writes(run, capsys):
     assert out == ("\n" + "-" * 15 + "\n").join(texts) + "\n"
     assert len(set(texts)) == 3
     assert generate(capsys, run.path, "--length", 5).startswith("\n")
-
-
-def test_what_is_no_function_is_told_before_anything_is_written(run):
-    with pytest.raises(UsageError, match="on_texts"):
-        inspect.unwrap(Run.generate)(run, "Ba", length=5, on_texts=4)
 
 
 def test_half_a_character_is_not_printed_while_a_text_grows(capsys):

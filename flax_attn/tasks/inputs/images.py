@@ -135,8 +135,7 @@ class Images(Input):
 
         # digits show ink; photographs are shown as they are
         images = self.scaled(inputs)
-        images = images[..., 0] if images.ndim == 4 and self.channels == 1 else images
-        shown = images if self.data.light_ink or images.ndim == 4 else 1 - images
+        shown = images if self.data.light_ink else 1 - images
         _, weights = first_attention(prediction)
         if len(images) == 1 and weights is not None:
             return figures.attention_on_image(shown[0], weights[0], f"{verdicts[0][0]}:\n{STRONG}")
