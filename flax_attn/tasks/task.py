@@ -264,4 +264,4 @@ def for_buckets(rows: Batch, num_buckets: int) -> Batch:
     def ordered(array: np.ndarray) -> np.ndarray:
         return array[order]
 
-    return jax.tree.map(ordered, rows)
+    return cast(Batch, jax.tree.map(ordered, rows))
