@@ -9,6 +9,7 @@ from matplotlib.colors import to_hex
 from rich.console import Console
 
 from flax_attn.analysis import (
+    classes,
     drawing,
     images,
     language,
@@ -17,12 +18,12 @@ from flax_attn.analysis import (
     shapes,
     signals,
     tables,
-    texts,
     translation,
 )
 from flax_attn.analysis.drawing import GREEN, ORANGE
 from flax_attn.analysis.token_weights import over_tokens, printable
 from flax_attn.runs.reading import read
+from flax_attn.tasks import TASKS
 from tests.written_runs import write_run
 
 
@@ -51,25 +52,12 @@ def colours_of_titles(figure):
 # classes and images
 
 
-@pytest.mark.parametrize(
-    ("labels", "said", "title"),
-    [
-        ([1, 0, 1], ["b (80%)", "a (60%)", "a (70%), not b"],
-         "run: of 3 test examples 2 are right (green) and 1 wrong (orange)"),
-        ([1, 0, 0], ["b (80%)", "a (60%)", "a (70%)"],
-         "run: of 3 test examples 3 are right (green)"),
-        (None, ["b (80%)", "a (60%)", "a (70%)"], "run"),
-    ],
-)  # fmt: skip
-def test_predictions_are_green_where_they_are_right(labels, said, title):
+def test_predictions_are_green_where_they_are_right():
     shares = np.array([[0.2, 0.8], [0.6, 0.4], [0.7, 0.3]])
-    targets = None if labels is None else np.array(labels)
-    figure = images.predictions(np.zeros((3, 4, 4)), shares, targets, ["a", "b"], "run")
-    assert titles(figure) == said
-    assert figure.get_suptitle() == title
-    if labels is not None:
-        right = [GREEN if "not" not in own else ORANGE for own in said]
-        assert colours_of_titles(figure) == [own.lower() for own in right]
+    verdicts = [classes.verdict(*row) for row in zip(shares, [["a", "b"]] * 3, [1, 0, 1])]
+    figure = images.grid(np.zeros((3, 4, 4)), verdicts, "run")
+    assert titles(figure) == ["b (80%)", "a (60%)", "a (70%), not b"]
+    assert colours_of_titles(figure) == [colour.lower() for colour in (GREEN, GREEN, ORANGE)]
 
 
 def test_only_digits_of_mnist_are_ink_as_they_are(runs):
@@ -204,9 +192,9 @@ def test_a_map_and_its_title_are_of_test_example_0(runs):
 
 def test_a_verdict_says_the_right_class_where_it_is_another():
     shares = np.array([0.2, 0.7, 0.1])
-    assert texts.verdict(shares, list("abc"), 1) == ("b (70%)", drawing.GREEN)
-    assert texts.verdict(shares, list("abc"), 2) == ("b (70%), not c", drawing.ORANGE)
-    assert texts.verdict(shares, list("abc")) == ("b (70%)", drawing.theme().ink)
+    assert classes.verdict(shares, list("abc"), 1) == ("b (70%)", drawing.GREEN)
+    assert classes.verdict(shares, list("abc"), 2) == ("b (70%), not c", drawing.ORANGE)
+    assert classes.verdict(shares, list("abc")) == ("b (70%)", drawing.theme().ink)
 
 
 # matrices and colours
@@ -230,27 +218,25 @@ def drawn_arrays(figure):
 
 
 @pytest.mark.parametrize(
-    ("kind", "module", "names"),
+    ("kind", "names"),
     [
-        ("signals", shapes, "data_sample predictions attention"),
-        (
-            "images",
-            images,
-            "data_sample confusion predictions patches block1 block2 block3 pooling",
-        ),
-        ("texts", texts, "confusion attention attention_map"),
-        ("hops", texts, "confusion hops hops_map"),
-        ("translation", translation, "alignment"),
-        ("language", language, "loss_by_position induction attention"),
+        ("signals", "data_sample predictions attention"),
+        ("images", "data_sample confusion predictions patches block1 block2 block3 pooling"),
+        ("texts", "confusion attention attention_map"),
+        ("hops", "confusion hops hops_map"),
+        ("translation", "alignment"),
+        ("language", "loss_by_position induction attention"),
     ],
 )
-def test_a_run_has_its_pictures(kind, module, names, runs):
-    run = runs(kind)
+def test_a_run_has_its_pictures(kind, names, runs):
+    assert set(pictures_of(runs(kind))) == set(names.split())
+
+
+def pictures_of(run):
     number = len(run.config.get("derived", {}).get("classes", ()))
     examples = run.examples | {"confusion": np.eye(number, dtype=int)}
-    config = run.config | {"model": {"patch_size": 7}}
-    drawn = module.draw(run._replace(examples=examples, config=config))
-    assert set(drawn) == set(names.split())
+    run = run._replace(examples=examples, config=run.config | {"model": {"patch_size": 7}})
+    return TASKS[run.task].figures(run)
 
 
 def test_the_stripe_of_the_best_induction_head_is_drawn_below_the_diagonal():
@@ -317,8 +303,7 @@ def test_signals_of_a_user_stand_beside_their_attention():
 
 def test_texts_have_their_verdicts_and_no_padding(runs):
     run = runs("texts")
-    examples = run.examples | {"confusion": np.eye(2, dtype=int)}
-    figure = texts.draw(run._replace(examples=examples))["attention"]
+    figure = pictures_of(run)["attention"]
     lines = [text.get_text() for text in figure.axes[0].texts]
     assert len(lines) == 10 + 7 + 4 + 3  # the words of three texts, and a verdict above each
     names, best = ["negative", "positive"], run.examples["predictions"].argmax(axis=1)
