@@ -66,7 +66,6 @@ TRAINING = [  # arguments after `train`, and a word of the error
     ("shapes_cnn --class_weights", "class_weights"),
     ("shapes_cnn --sequence=2", "--sequence"),
     ("shapes_cnn --workdir=s3://bucket/run", "s3://bucket/run"),
-    ("shapes_cnn:quick --model.features=1000000000", "memory"),
     ("mnist_mlp --manual_dir=nowhere", "nowhere"),
     ("text_csv", "--data.file"),
     ("text_csv --data.train_file=a.csv", "'data.file'"),
