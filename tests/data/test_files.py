@@ -56,8 +56,8 @@ def test_images_and_labels_come_in_the_order_of_the_files(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("train-images-idx3", gzip.compress(idx(IMAGES))[:-50]),
-        ("t10k-labels-idx1", gzip.compress(idx(LABELS)[:-1])),
+        ("train-images-idx3", gzip.compress(idx(IMAGES), mtime=0)[:-50]),
+        ("t10k-labels-idx1", gzip.compress(idx(LABELS)[:-1], mtime=0)),
         ("train-images-idx3", b"\x1f\x8bnonsense"),
         ("train-images-idx3", b"PNG"),
         ("train-images-idx3", idx(IMAGES[:, :, :27])),
