@@ -1,8 +1,8 @@
 """Pairs of texts: read from files, and made in code."""
 
 import datetime
-import re
 import gzip
+import re
 
 import pytest
 
