@@ -148,8 +148,6 @@ CONFIG_FILES = {
     "def get_config(variant): return {}": "ConfigDict",
     "def get_config(): pass": "TypeError",
     "def get_config(variant): raise ValueError('first\\nsecond')": "first second",
-    "from configs import shapes_cnn\ndef get_config(variant=''):\n  c = "
-    "shapes_cnn.get_config()\n  del c.batch_size\n  return c": "batch_size",
 }
 
 
