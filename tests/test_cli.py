@@ -118,8 +118,8 @@ def snapshot(folder):
         (["shapes_cnn", "--batch_size=0"], "batch_size"),
         (["shapes_cnn", "--confg=3"], "'config'"),
         (["shapes_cnn", "leftover"], "leftover"),
-        (["shapes_cnn", "--config=configs/base.py"], "--config"),
-        (["--config=configs/base.py"], "get_config"),
+        (["shapes_cnn", "--config=configs/other.py"], "shapes_cnn"),
+        (["--config=configs/other.py"], "configs/other.py"),
         (["shapes_cnn", "--workdir=train.py"], "train.py"),
         (["shapes_cnn", "--workdir="], "--workdir"),
         (["shapes_cnn", "--workdir=gs://bucket/run"], "gs://bucket/run"),
@@ -145,7 +145,7 @@ def test_train_py_takes_what_the_command_takes():
 
 CONFIG_FILES = {
     "raise ImportError('first\\nsecond')": "first second",
-    "def get_config(variant): return {}": "ConfigDict",
+    "def get_config(variant): return {}": "data.name",
     "def get_config(): pass": "TypeError",
     "def get_config(variant): raise ValueError('first\\nsecond')": "first second",
 }

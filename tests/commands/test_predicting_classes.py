@@ -257,7 +257,7 @@ def test_a_seed_that_stops_early_waits_for_the_others_and_the_run_is_finished(tm
     said: list[str] = []
     summary = experiment.run(Config.of(config), tmp_path / "run", say=said.append)
     assert summary["stopped"]
-    assert "stopped early: validation has not got better for 2 epochs" in said
+    assert "stopped early: validation has not improved for 2 epochs" in said
     assert summary["epochs"] < 30
     run = reading.read(tmp_path / "run")
     steps = [row["step"] for row in run.rows[-2:]]

@@ -176,12 +176,6 @@ def test_a_run_that_reads_parts_of_words_says_that_it_knows_no_word(tmp_path, ca
         ("new.csv", "review\na\n", ["b"], "--input"),
         ("new.csv", "review\na\n", ["--output", "new.csv"], "--input"),
         ("new.csv", "review\na\n", ["--output", "out.npy"], "--output"),
-        (
-            "new.txt",
-            "a\n",
-            ["--output", "out.csv"],
-            "--output",
-        ),
         ("new.csv", "review;probability\na;1\n", [], "'probability'"),
     ],
 )

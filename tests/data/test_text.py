@@ -65,7 +65,7 @@ def test_rows_are_filled_up_and_cut():
 
 def test_a_label_that_training_does_not_know_is_told():
     np.testing.assert_array_equal(text.encode_labels(["b", "a"], ["a", "b"]), [1, 0])
-    with pytest.raises(UsageError, match="a label that the training split has, a, b, got 'c'"):
+    with pytest.raises(UsageError, match="a label of the training split, a, b, got 'c'"):
         text.encode_labels(["c"], ["a", "b"])
 
 

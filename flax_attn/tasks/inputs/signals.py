@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
 
 from flax_attn.data.contents import float32
@@ -152,7 +153,7 @@ def channels_of(run: Record, name: str, index: int) -> Json:
     return replies.numbers(np.atleast_2d(run.examples[name][index].T))
 
 
-def check_rows(data: DataSet, inputs: np.ndarray) -> None:
+def check_rows(data: DataSet, inputs: np.ndarray | jax.Array) -> None:
     """Raises a UsageError for signals of another shape than the data set says, or with NaN."""
     expected = getattr(data, "shape", None)
     is_wrong = expected is not None and inputs.shape[1:] != tuple(expected)
