@@ -205,7 +205,7 @@ BAD = {  # arguments, and what the line names
     "several channels": ([*PREDICT, "wide.npy"], "(2, 100, 2)"),
     "no signal": ([*PREDICT, "none.npy"], "(0, 100)"),
     "a NaN": ([*PREDICT, "nan.npy"], "finite"),
-    "far from the training": ([*PREDICT, "far.npy"], "range"),
+    "far from the training": ([*PREDICT, "far.npy"], "finite"),
     "other numbers": ([*PREDICT, "times.npy"], "real numbers"),
     "no run": (["predict", "nowhere", "--input", "good.npy"], "nowhere"),
     "no input": ([*PREDICT, "gone.npy"], "gone.npy"),
