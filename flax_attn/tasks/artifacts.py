@@ -1,6 +1,7 @@
 """The values that tasks hand on: options, rows to train on, what a run keeps, predictions."""
 # pyright: strict, reportUnknownMemberType=false
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -137,8 +138,4 @@ def to_store(attention: dict[str, Tree]) -> dict[str, Tree]:
 
 def first_rows(tree: Tree, number: int) -> Tree:
     """Returns the first rows of every array of a tree."""
-
-    def first(array: np.ndarray) -> np.ndarray:
-        return array[:number]
-
-    return jax.tree.map(first, tree)
+    return jax.tree.map(operator.itemgetter(slice(number)), tree)

@@ -108,7 +108,8 @@ class GridTask(Task):
         ordered = {name: for_buckets(rows, num_buckets) for name, rows in batches.items()}
         evaluated = {name: ordered[name] for name in recipe.evaluate if name in ordered}
         rows = Rows(ordered["train"], evaluated, draw if data.draws_afresh else None)
-        return cls(data, recipe, inputs, target, raw.files, rows, raw, batches.get("test", {}))
+        tested = jax.tree.map(np.asarray, batches.get("test", {}))
+        return cls(data, recipe, inputs, target, raw.files, rows, raw, tested)
 
     @classmethod
     def restore(cls, data: DataSet, recipe: Recipe, kept: Kept) -> "GridTask":
