@@ -150,7 +150,6 @@ def test_bad_texts_and_images_are_one_line(news, digits, tmp_path, capsys):
         ((news, NEWS, "--input", tmp_path / "empty.txt"), "--input"),
         ((news, "--input", tmp_path / "latin.txt"), "latin.txt"),
         ((news, "--input", tmp_path / "gone.txt"), "gone.txt"),
-        ((news, NEWS, "--output", "x.npy"), "--output"),
         ((digits, "a text"), "--input"),
         ((digits, "--input", tmp_path / "wide.png"), "28 x 28"),
         ((digits, "--input", tmp_path / "none.png"), "none.png"),
