@@ -143,24 +143,6 @@ def test_train_py_takes_what_the_command_takes():
     assert "'model.features'" in err
 
 
-CONFIG_FILES = {
-    "raise ImportError('first\\nsecond')": "first second",
-    "def get_config(variant): return {}": "data.name",
-    "def get_config(): pass": "TypeError",
-    "def get_config(variant): raise ValueError('first\\nsecond')": "first second",
-}
-
-
-@pytest.mark.parametrize(("text", "said"), CONFIG_FILES.items())
-def test_a_config_file_of_ones_own_that_fails_is_one_line(tmp_path, text, said, capsys):
-    (tmp_path / "mine.py").write_text(text)
-    assert main(["train", str(tmp_path / "mine.py"), f"--workdir={tmp_path / 'run'}"]) == 2
-    out, err = capsys.readouterr()
-    assert (out, len(err.splitlines())) == ("", 1), err
-    assert said in err
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_changed_config_and_a_foreign_directory_are_refused(run, tmp_path):
     before = snapshot(run)
     changed = ["--config.num_epochs=2", "--config.learning_rate=0.1"]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 LARGEST = 1e30  # of a number in training, which is computed with in float32
 MOST_CLASSES = 1_000  # a confusion matrix has a row and a column for each
-NO_TRAINING = "expected examples to train on, got none; give more, or lower data.valid_fraction"
 
 
 def place(split: str, source: str = "") -> str:
@@ -65,7 +64,7 @@ def texts(where: str, values: UserInput) -> list[str]:
     """Returns a list of texts."""
     rows = _list(where, values)
     for text in rows:
-        require(isinstance(text, str), f"texts in {where}, got {shortened(repr(text))}")
+        require(isinstance(text, str), f"texts in {where}, got {_shown(text)}")
     return rows
 
 
@@ -123,8 +122,6 @@ def check_one_shape(splits: Mapping[str, Columns]) -> None:
 def check_classes(labels: Mapping[str, Sequence[str]]) -> None:
     """Raises a UsageError for classes by split that cannot be learned."""
     known = set(labels["train"])
-    if not known:
-        raise UsageError(NO_TRAINING)
     require(len(known) > 1, f"at least two classes to train on, got {', '.join(known)}")
     if len(known) > MOST_CLASSES:
         got = f"{len(known):,}, such as '{shortened(min(known))}'"

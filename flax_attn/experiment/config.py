@@ -40,8 +40,10 @@ from flax_attn.types import ConfigValues, Hint, JsonObject
 Kind = TypeVar("Kind")
 Allowed = Collection[str] | None  # modules that may be imported; None for all
 DEVICES = "across"  # the field of a model that a config cannot hold
-FLAGS = ("config", "workdir", "manual_dir", "explore", "no-open", "port", "debug_nans", "sequence")
-FLAGS += ("distributed", "timeout")
+FLAGS = (  # those of `flax-attn train` that are no keys
+    *("config", "workdir", "manual_dir", "explore", "no-open", "port", "debug_nans", "sequence"),
+    *("distributed", "timeout"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,6 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from flax_attn.data.raw import Columns as Columns
-from flax_attn.data.raw import Raw as Raw
 from flax_attn.models.decoding import Decoding, Translation
 from flax_attn.training.metrics import Metric
 from flax_attn.types import Batch, Json, Tree

@@ -17,19 +17,18 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from flax_attn.data.raw import Columns, Raw
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, apply, forward
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import step_scores
 from flax_attn.tasks.artifacts import (
-    Columns,
     Evaluation,
     Kept,
     Look,
     LossAndMetrics,
     Prediction,
-    Raw,
     Recipe,
     Rows,
     first_rows,
@@ -90,7 +89,9 @@ class GridTask(Task):
         check_recipe(cls, recipe)
         raw = data.load(manual_dir)
         if not len(raw.splits["train"].inputs):
-            raise UsageError("expected examples to train on, got none")
+            raise UsageError(
+                "expected examples to train on, got none; give more, or lower data.valid_fraction"
+            )
         with_targets = cls.target_class.name == "signal"
         inputs = cls.input_class.fit(data, raw, with_targets)
         target = cls.target_class.fit(data, raw, recipe, inputs)

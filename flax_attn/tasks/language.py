@@ -221,7 +221,6 @@ class LanguageModel(Task):
             temperature, top_k: as in `Sampling`.
             seed: decides what is written, with the prompt and its index. Other prompts do not.
             on_texts: takes the texts each time that some more of them is written.
-
         """
         if not isinstance(model, GeneratesText):
             raise UsageError(

@@ -29,7 +29,6 @@ class Mechanism(NamedTuple):
     apply: Callable
     ordered: bool = False  # whether the position of a key matters
     at_most_one: bool = False  # whether rows may sum to less than 1
-    has_empty_rows: bool = True
 
 
 def both(lengths, t):

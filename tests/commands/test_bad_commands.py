@@ -94,6 +94,7 @@ def test_a_bad_command_to_train_is_one_line(arguments, word, capsys):
 CONFIGS = {  # files of the user's own, and a word of the error
     "def get_config(variant) return": "SyntaxError",
     "import no_such_module": "no_such_module",
+    "raise ImportError('first\\nsecond')": "first second",
     "def get_config(): pass": "TypeError",
     "": "get_config",
     "def get_config(variant): return None": "NoneType",

@@ -5,11 +5,11 @@ import pytest
 
 from configs import dates_bahdanau
 from flax_attn.data.pairs import Pair
+from flax_attn.data.raw import Columns, Raw
 from flax_attn.data.sets import Reverse
 from flax_attn.data.sets.texts import TextCSV
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
-from flax_attn.tasks.artifacts import Columns, Raw
 from flax_attn.tasks.inputs.texts import Texts
 from flax_attn.tasks.pairs import PairEncoder
 from flax_attn.tasks.translation import PairsOfTexts

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from flax_attn.data.raw import Columns, Raw
 from flax_attn.data.sets.texts import TextCSV
 from flax_attn.tasks import evidence
-from flax_attn.tasks.artifacts import Columns, Raw
 from flax_attn.tasks.evidence import Mattered
 from flax_attn.tasks.inputs.texts import Texts
 

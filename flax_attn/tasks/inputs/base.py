@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from flax_attn.data.raw import Raw
 from flax_attn.errors import counted
 from flax_attn.models.forward import Inputs
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies
-from flax_attn.tasks.artifacts import Kept, Look, Prediction, Raw
+from flax_attn.tasks.artifacts import Kept, Look, Prediction
 from flax_attn.tasks.asking import Asked
 from flax_attn.tasks.requests import Request
 from flax_attn.types import JsonObject, Tree, UserInput

@@ -7,12 +7,13 @@ import numpy as np
 
 from flax_attn.data import pictures
 from flax_attn.data.contents import as_pixels, real_numbers
+from flax_attn.data.raw import Raw
 from flax_attn.data.sets import ImageData
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies, user_files
-from flax_attn.tasks.artifacts import Kept, Look, Prediction, Raw, first_attention
+from flax_attn.tasks.artifacts import Kept, Look, Prediction, first_attention
 from flax_attn.tasks.asking import Asked
 from flax_attn.tasks.inputs.base import Encoded, Input, Requested, title_of
 from flax_attn.tasks.requests import Request

@@ -8,12 +8,13 @@ import numpy as np
 
 from flax_attn.data.contents import float32
 from flax_attn.data.normalization import Normalization
+from flax_attn.data.raw import Raw
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies, user_files
-from flax_attn.tasks.artifacts import Kept, Look, Prediction, Raw, first_attention
+from flax_attn.tasks.artifacts import Kept, Look, Prediction, first_attention
 from flax_attn.tasks.asking import Asked
 from flax_attn.tasks.inputs.base import Encoded, Input, Requested, title_of
 from flax_attn.tasks.requests import Request

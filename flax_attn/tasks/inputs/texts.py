@@ -8,13 +8,14 @@ import numpy as np
 
 from flax_attn.analysis.token_weights import of_hops
 from flax_attn.data import ngrams, tokenizers
+from flax_attn.data.raw import Raw
 from flax_attn.data.sets.kinds import ReadTexts
 from flax_attn.data.text import PREPROCESSING, pad
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import baselines, replies, requests
-from flax_attn.tasks.artifacts import Kept, Look, Prediction, Raw, first_attention
+from flax_attn.tasks.artifacts import Kept, Look, Prediction, first_attention
 from flax_attn.tasks.asking import Asked, check_length, longer, rounded
 from flax_attn.tasks.inputs.base import Encoded, Input, Requested, title_of
 from flax_attn.tasks.pairs import (

@@ -9,10 +9,12 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from flax_attn.data.raw import Raw
 from flax_attn.data.sets import DataSet
 from flax_attn.runs.reading import Record
-from flax_attn.tasks.artifacts import Evaluation, Kept, LossAndMetrics, Prediction, Raw, Recipe
+from flax_attn.tasks.artifacts import Evaluation, Kept, LossAndMetrics, Prediction, Recipe
 from flax_attn.tasks.inputs.base import Input
+from flax_attn.training.metrics import weighted_mean
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
@@ -152,3 +154,8 @@ class Target(abc.ABC):
 def probabilities(logits: Tree) -> np.ndarray:
     """Computes the softmax of logits."""
     return np.asarray(jax.nn.softmax(jax.numpy.asarray(logits), axis=-1))
+
+
+def with_penalty(loss: Array, aux: Tree, mask: Array) -> Array:
+    """Adds the mean of the `penalty` of a model to a loss, where the model has one."""
+    return loss + weighted_mean(aux["penalty"], mask).compute() if "penalty" in aux else loss

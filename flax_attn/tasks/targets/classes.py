@@ -15,6 +15,7 @@ from jaxtyping import Array
 from rich.text import Text
 
 from flax_attn.data.contents import check_classes
+from flax_attn.data.raw import Raw
 from flax_attn.data.sets import DataSet
 from flax_attn.data.sets.texts import TextCSV
 from flax_attn.data.text import encode_labels
@@ -26,13 +27,12 @@ from flax_attn.tasks.artifacts import (
     Kept,
     LossAndMetrics,
     Prediction,
-    Raw,
     Recipe,
     first_attention,
     outputs_of,
 )
 from flax_attn.tasks.inputs.base import Input
-from flax_attn.tasks.targets.base import Target, probabilities
+from flax_attn.tasks.targets.base import Target, probabilities, with_penalty
 from flax_attn.tasks.token_rows import describe_tokens, print_tokens
 from flax_attn.training.metrics import (
     Confusion,
@@ -40,7 +40,6 @@ from flax_attn.training.metrics import (
     confusion,
     cross_entropy,
     mask_of,
-    weighted_mean,
 )
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
 
@@ -102,9 +101,7 @@ class Classes(Target):
         error = smoothed = cross_entropy(logits, labels, mask, weights)
         if train:
             smoothed = cross_entropy(logits, labels, mask, weights, recipe.label_smoothing)
-        loss = smoothed.compute()
-        if "penalty" in aux:
-            loss = loss + weighted_mean(aux["penalty"], mask).compute()
+        loss = with_penalty(smoothed.compute(), aux, mask)
         return loss, {"loss": error, "confusion": confusion(logits, labels, mask)}
 
     def decode(self, outputs: Sequence[Array | np.ndarray]) -> Array:

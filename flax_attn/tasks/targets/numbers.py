@@ -13,6 +13,7 @@ from jaxtyping import Array
 from rich.text import Text
 
 from flax_attn.data.normalization import Normalization
+from flax_attn.data.raw import Raw
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError, escaped
 from flax_attn.runs.reading import Record
@@ -22,12 +23,11 @@ from flax_attn.tasks.artifacts import (
     Kept,
     LossAndMetrics,
     Prediction,
-    Raw,
     Recipe,
     outputs_of,
 )
 from flax_attn.tasks.inputs.base import Input
-from flax_attn.tasks.targets.base import Target
+from flax_attn.tasks.targets.base import Target, with_penalty
 from flax_attn.tasks.token_rows import describe_tokens, print_tokens
 from flax_attn.training.metrics import mask_of, squared_error, weighted_mean
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
@@ -78,9 +78,7 @@ class Number(Target):
         mask, predicted = mask_of(batch, len(outputs)), number_of(outputs)  # (b,)
         error = squared_error(predicted, batch["targets"], mask)
         distance = jnp.abs(predicted - batch["targets"]) * self.normalization.std
-        loss = error.compute()
-        if "penalty" in aux:
-            loss = loss + weighted_mean(aux["penalty"], mask).compute()
+        loss = with_penalty(error.compute(), aux, mask)
         return loss, {"mse": error, "mae": weighted_mean(distance, mask)}
 
     def decode(self, outputs: Sequence[Array | np.ndarray]) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from flax_attn.data.normalization import Normalization
+from flax_attn.data.raw import Raw
 from flax_attn.data.sets import DataSet
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies
@@ -17,7 +18,6 @@ from flax_attn.tasks.artifacts import (
     Kept,
     LossAndMetrics,
     Prediction,
-    Raw,
     Recipe,
     outputs_of,
 )
