@@ -75,27 +75,20 @@ class Hearing(subprocess.Popen):
             super().__init__(*args, **options)
 
 
-def start(
-    task: list[str], workdir: Path, kill_at: int = LAST, largest: int | None = None
-) -> subprocess.Popen:
-    """A process that trains. No file of it may have more than `largest` bytes."""
+def start(task: list[str], workdir: Path, kill_at: int = LAST) -> subprocess.Popen:
+    """A process that trains."""
     if "--data.file=texts.csv" in task:
         rows = [f"word{i % 7} and word{i % 5},{'ab'[i % 2]}\n" for i in range(200)]
         (workdir.parent / "texts.csv").write_text("text,label\n" + "".join(rows))
     command = [sys.executable, "-u", "-c", KILLER, str(kill_at), str(workdir), *task]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    if largest is not None:
-        command = ["prlimit", f"--fsize={largest}", *command]
-        environment["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # its files are as large
     return Hearing(command, cwd=workdir.parent, env=environment, **pipes)
 
 
-def train(
-    task: list[str], workdir: Path, kill_at: int = LAST, largest: int | None = None
-) -> tuple[int, str, str]:
+def train(task: list[str], workdir: Path, kill_at: int = LAST) -> tuple[int, str, str]:
     """Trains to the end, or to its death: the exit code, and what was said."""
-    process = start(task, workdir, kill_at, largest)
+    process = start(task, workdir, kill_at)
     out, err = process.communicate(timeout=600)
     return process.returncode, out, err
 
