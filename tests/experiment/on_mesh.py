@@ -124,13 +124,22 @@ def memory():
     return [collectives(*start(shapes_cnn, n, **sizes))[1] for n in (1, 8)]
 
 
+def configs(manual_dir, folder):
+    """Prints a line for each name of a config that it reads: a process for all starts once."""
+    for name in map(str.strip, sys.stdin):
+        own = Path(folder, name)
+        own.mkdir()
+        print(json.dumps(one_config(name, manual_dir, own)), flush=True)
+        jax.clear_caches()
+
+
 def one_config(name, manual_dir, folder):
     """Two steps of a shipped config, two seeds on two devices each, beside one device.
 
     In double precision, where the model has it. What is compared are metrics: the bias of a key
     has no gradient but rounding, which Adam makes as large as any other.
     """
-    config = test_configs.cut_down(name, Path(folder))
+    config = test_configs.cut_down(name, folder)
     config.num_seeds = 2
     config = Config.of(config)
     with jax.enable_x64(False):

@@ -85,8 +85,18 @@ def test_what_devices_send_and_hold():
     assert on_eight <= on_one / 6
 
 
+@pytest.fixture(scope="module")
+def configs(manual_dir, tmp_path_factory):
+    """Returns a process that trains configs, by name, on four devices."""
+    arguments = 4, "tests.experiment.on_mesh", "configs", manual_dir, tmp_path_factory.mktemp("own")
+    with on_devices.started(*arguments) as process:
+        yield process
+        process.stdin.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", test_configs.NAMES)
-def test_every_config_on_two_by_two(name, manual_dir, tmp_path):
-    result = on(4, "one_config", name, manual_dir, tmp_path)
+def test_every_config_on_two_by_two(name, configs):
+    print(name, file=configs.stdin, flush=True)
+    result = json.loads(configs.stdout.readline())
     assert result["scores"] <= (1e-12 if result["is_double"] else 1e-5)

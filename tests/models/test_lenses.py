@@ -96,6 +96,7 @@ FIRST = {
 }
 QUICK = ("cnn_attention", "rnn_attention", "seq2seq, luong", "gpt")
 NOT_0 = lambda queries, keys: keys != 0
+NO_KEY = -1
 
 
 def test_no_model_that_attends_is_left_out():
@@ -104,17 +105,25 @@ def test_no_model_that_attends_is_left_out():
 
 @functools.cache
 def evaluate(name):
-    """`(outputs, weights)` within a lens of a temperature, or of none, as one program."""
+    """`(outputs, weights)` without a lens, and within one of a temperature, a normalizer and a key
+    that is masked: two programs, and one for each other normalizer.
+    """
     model, inputs = ALL[name]
     variables = draw(model, inputs)
     options = {"need_weights": True} if isinstance(model, GPT) else {}
 
-    @jax.jit
+    @functools.partial(jax.jit, static_argnames="normalizer")
+    def within(inputs, temperature, masked, normalizer=None):
+        mask = lambda queries, keys: keys != masked
+        with Lens(temperature=temperature, normalizer=normalizer, mask=mask):
+            return call(inputs)
+
     def call(inputs):
         outputs, aux = model.apply(variables, inputs, **options)
         return outputs, aux["attention"]
 
-    return lambda: jax.device_get(call(inputs))
+    plain = jax.jit(call)
+    return lambda *lens: jax.device_get(within(inputs, *lens) if lens else plain(inputs))
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -122,10 +131,8 @@ def test_every_model_follows(name):
     call = evaluate(name)
     outputs, plain = call()
     assert plain
-    with Lens(temperature=4.0):
-        flatter_outputs, flatter = call()
-    with Lens(mask=NOT_0):
-        _, without_0 = call()
+    flatter_outputs, flatter = call(4.0, NO_KEY)
+    _, without_0 = call(1.0, 0)
     for key, weights in plain.items():
         assert np.abs(flatter[key] - weights).max() > 1e-4, key
         assert without_0[key].any()
@@ -136,9 +143,7 @@ def test_every_model_follows(name):
     chex.assert_trees_all_equal(call(), (outputs, plain))
 
 
-SETTINGS = {"temperature": (4.0, None, None), "all": (0.3, sparsemax, NOT_0)}
-
-
+SETTINGS = {"temperature": (4.0, NO_KEY), "all": (0.3, 0, sparsemax)}
 NAMES_AND_SETTINGS = [(name, "temperature") for name in FIRST] + [(name, "all") for name in QUICK]
 
 
@@ -150,12 +155,11 @@ def test_the_first_weights_are_those_computed_by_hand(name, setting):
     call, (key, index) = evaluate(name), FIRST[name]
     weights = jnp.asarray(call()[1][key][index])
     scores = jnp.log(weights)  # -inf where the model hides a key
-    temperature, normalizer, mask = SETTINGS[setting]
-    with Lens(temperature=temperature, normalizer=normalizer, mask=mask):
-        got = call()[1][key][index]
-    visible = jnp.ones(scores.shape, bool) if mask is None else jnp.arange(scores.shape[-1]) != 0
-    visible = jnp.broadcast_to(visible, scores.shape)
-    expected = (normalizer or masked_softmax)(scores / (temperature or 1.0), mask=visible)
+    temperature, masked, *others = SETTINGS[setting]
+    got = call(*SETTINGS[setting])[1][key][index]
+    normalizer = others[0] if others else masked_softmax
+    visible = jnp.broadcast_to(jnp.arange(scores.shape[-1]) != masked, scores.shape)
+    expected = normalizer(scores / temperature, mask=visible)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
