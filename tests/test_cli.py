@@ -109,34 +109,6 @@ def snapshot(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["shapes_cnn", "--config.model.feature=3"], "'model.features'"),
-        (["shapes_cnn", "--batch_size=many"], "batch_size"),
-        (["shapes_cn"], "'shapes_cnn'"),
-        (["shapes_cnn", "--batch_size=0"], "batch_size"),
-        (["shapes_cnn", "--confg=3"], "'config'"),
-        (["shapes_cnn", "leftover"], "leftover"),
-        (["shapes_cnn", "--config=configs/other.py"], "shapes_cnn"),
-        (["--config=configs/other.py"], "configs/other.py"),
-        (["shapes_cnn", "--workdir=train.py"], "train.py"),
-        (["shapes_cnn", "--workdir="], "--workdir"),
-        (["shapes_cnn", "--workdir=gs://bucket/run"], "gs://bucket/run"),
-        ([], "config"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(arguments, said, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").touch()
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
-    assert main(["train", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert (out, len(err.splitlines())) == ("", 1), err
-    assert said in err
-    assert not (tmp_path / "runs").exists()
-
-
 def test_train_py_takes_what_the_command_takes():
     code, out, err = train("--config.model.feature=3", config="shapes_cnn")
     assert (code, out, len(err.splitlines())) == (2, "", 1)

@@ -3,12 +3,8 @@
 `tests/test_schema.py` goes through every bad value of every setting.
 """
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import flax_attn
@@ -18,7 +14,6 @@ from flax_attn.__main__ import main
 from flax_attn.errors import LONGEST, UsageError
 from tests import tiny
 
-ROOT = Path(__file__).parents[2]
 RED, TURNED = "\x1b[31m", "\u202e"  # steer a terminal: what follows is red, or written backwards
 
 
@@ -48,6 +43,9 @@ TRAINING = [  # arguments after `train`, and a word of the error
     ("shapes_cnn:", "shapes_cnn:quick"),
     ("shapes_cnn shapes_lstm", "shapes_lstm"),
     ("shapes_cnn --config=other", "other"),
+    ("--config=configs/other.py", "configs/other.py"),
+    ("shapes_cnn --confg=3", "'config'"),
+    ("shapes_cnn --workdir=", "--workdir"),
     ("shapes_cnn --model.feature=3", "'model.features'"),
     ("shapes_cnn --lr=0.01", "'learning_rate'"),
     ("shapes_cnn --optimizer=adam", "optimizer.schedule"),
@@ -128,33 +126,6 @@ def test_a_config_may_be_a_dict_of_differences(tmp_path):
     assert (config.data.num_train, config.batch_size) == (200, 64)
 
 
-def test_a_file_is_taken_for_a_config_where_its_name_ends_in_py(capsys):
-    """Others may have written what the current directory holds."""
-    Path("configs").mkdir()
-    for name in ("shapes_cnn", "other", "configs/shapes_cnn"):
-        Path(name).write_text("open('TAKEN', 'w')")
-    for name in ("shapes_cnn", "./shapes_cnn", "configs/shapes_cnn", "configs/shapes_cnn.py"):
-        assert "shapes_cnn:quick" in complaint(capsys, "train", f"{name}:fast")
-    assert "other" in complaint(capsys, "train", "other")
-    Path("shapes_cnn.py").write_text("raise ValueError('mine')")
-    assert "mine" in complaint(capsys, "train", "shapes_cnn.py")
-    assert not Path("TAKEN").exists()
-
-
-def test_a_bad_command_is_one_line_in_a_process_of_its_own(tmp_path):
-    command = [sys.executable, ROOT / "train.py", "--config=configs/shapes_cnn.py"]
-    done = subprocess.run(
-        [*command, "--config.num_seeds=0"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
-    assert "num_seeds" in done.stderr
-
-
 @pytest.mark.parametrize("width", [40, 100])
 def test_the_list_of_configs_fits_its_width(width):
     assert max(map(len, config_files.listed(width).splitlines())) <= width
@@ -192,29 +163,20 @@ def texts(tmp_path_factory):
     return trained(config, folder / "texts", tiny.TEXTS)
 
 
-PREDICTIONS = [  # the run, the arguments behind it, and a word of the error
-    ("signals", [], "--input"),
-    ("signals", ["a text"], "text"),
-    ("signals", ["--input", "none.npy"], "none.npy"),
-    ("signals", ["--input", "good.txt"], ".npy"),
-    ("signals", ["--input", "words.csv"], "words.csv"),
-    ("signals", ["--input", "good.npy", "--figure", "x"], "--figure"),
-    ("signals", ["--input", "good.npy", "--output", "good.npy"], "--input"),
-    ("signals", ["--input", "good.npy", "--beam", "3"], "--beam"),
-    ("texts", [], "text"),
-    ("texts", ["zzz"], "word"),
-    ("texts", ["a good film", "--input", "good.txt"], "--input"),
-    ("texts", ["--input", "latin.txt"], "latin.txt"),
+PREDICTIONS = [  # the arguments behind a run on texts, and a word of the error
+    ([], "text"),
+    (["zzz"], "word"),
+    (["a good film", "--input", "good.txt"], "--input"),
+    (["--input", "latin.txt"], "latin.txt"),
 ]
 
 
-@pytest.mark.parametrize(("run", "arguments", "word"), PREDICTIONS)
-def test_a_bad_command_to_predict_is_one_line(run, arguments, word, request, capsys):
-    np.save("good.npy", np.zeros((1, 100)))
+@pytest.mark.parametrize(("arguments", "word"), PREDICTIONS)
+def test_a_bad_command_to_predict_is_one_line(arguments, word, texts, capsys):
+    """`tests/test_cli.py` has those of signals."""
     Path("good.txt").write_text("a good film\n")
-    Path("words.csv").write_text("1,2,three\n")
     Path("latin.txt").write_bytes(b"fine\ncaf\xe9\n")
-    assert word in complaint(capsys, "predict", request.getfixturevalue(run), *arguments)
+    assert word in complaint(capsys, "predict", texts, *arguments)
 
 
 def test_labels_and_texts_are_printed_with_escapes(texts, capsys):
