@@ -18,12 +18,6 @@ PARTIAL = ".partial"
 LONGEST_STEM = 40  # characters of a name in the name of its partial file
 
 
-def check_data_folder(name: str, folder: Path | None) -> None:
-    """Raises a UsageError for a folder of data sets that is none."""
-    if folder is not None and not folder.is_dir():
-        raise UsageError(f"expected a folder as {name}, got {folder}; leave it out")
-
-
 def expanded(path: object, what: str = "a path") -> Path:
     """Returns a path of the user's with a home in place of `~`, and without `..`.
 

@@ -254,10 +254,6 @@ class Mine(nn.Module):
 class Waves(SignalData):
     number: int = 64
 
-    @property
-    def shape(self):
-        return 20, 1
-
     def load(self, manual_dir):
         lengths = np.arange(1, self.number + 1)[:, None, None]
         waves = np.sin(np.arange(20)[None, :, None] / lengths).astype(np.float32)

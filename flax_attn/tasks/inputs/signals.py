@@ -155,11 +155,7 @@ def channels_of(run: Record, name: str, index: int) -> Json:
 
 
 def check_rows(data: DataSet, inputs: np.ndarray | jax.Array) -> None:
-    """Raises a UsageError for signals of another shape than the data set says, or with NaN."""
-    expected = getattr(data, "shape", None)
-    is_wrong = expected is not None and inputs.shape[1:] != tuple(expected)
-    if inputs.ndim != 3 or is_wrong or not np.isfinite(inputs).all():
-        shape = ", ".join(map(str, ("n", *(expected or ("t", "channels")))))
-        raise UsageError(
-            f"expected finite signals ({shape}) from {type(data).__name__}, got {inputs.shape}"
-        )
+    """Raises a UsageError for signals of a data set that are of no shape, or not finite."""
+    if inputs.ndim != 3 or not np.isfinite(inputs).all():
+        name, got = type(data).__name__, inputs.shape
+        raise UsageError(f"expected finite signals (n, t, channels) from {name}, got {got}")
