@@ -18,7 +18,7 @@ from flax_attn.data.sets.memory import Content
 from flax_attn.errors import UsageError, one_line, shortened, unknown
 from flax_attn.models import MODELS
 from flax_attn.models.decoding import Decoding
-from flax_attn.runs.metrics_log import MOST_ROWS
+from flax_attn.runs.stored import MOST_ROWS
 from flax_attn.schema import (
     Count,
     FiniteFloat,

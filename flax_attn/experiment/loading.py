@@ -20,7 +20,7 @@ from flax_attn.runs import checkpoints, shipped
 from flax_attn.runs.directory import CHECKPOINTS, read_config
 from flax_attn.runs.reading import Record
 from flax_attn.runs.results import Row, Summary
-from flax_attn.runs.untrusted import MEND, read_json
+from flax_attn.runs.stored import MEND, read_json
 from flax_attn.tasks.artifacts import Kept, Prediction
 from flax_attn.tasks.language import Generated, OnTexts
 from flax_attn.tasks.task import Task
@@ -149,7 +149,7 @@ def load_run(path: Path, warn: Callable[[str], None] = silent, allow: Collection
     config, derived = read_values(path, allow)
     summary = cast(Summary, {})
     if (path / "summary.json").exists():
-        summary = read_json(path, "summary.json", Summary)
+        summary = read_json(path / "summary.json", Summary)
     return restore(path, config, derived, summary, warn)
 
 
@@ -223,7 +223,7 @@ def restore_task(path: Path, config: Config, derived: JsonObject) -> Task:
     """
     names = config.task.file_names(config.data)
     try:
-        files = {name: read_json(path, name) for name in names}
+        files = {name: read_json(path / name) for name in names}
     except FileNotFoundError as error:
         raise UsageError(f"the run in {path} has lost {error.filename}; {MEND}") from error
     facts = {key: value for key, value in derived.items() if key not in TAKEN_OVER}

@@ -20,7 +20,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from flax_attn.errors import UsageError, one_line
-from flax_attn.runs.lock import LOCK
+from flax_attn.runs.directory import LOCK
 from flax_attn.schema import flatten
 from flax_attn.types import Json, JsonObject, Tree
 

@@ -30,15 +30,15 @@ from flax_attn.experiment.programs import (
     make_batches,
     make_programs,
 )
-from flax_attn.files import expanded, replacing, sha256
+from flax_attn.files import expanded, sha256
 from flax_attn.models.forward import Params
-from flax_attn.runs import checkpoints, directory, metrics_log, reading
+from flax_attn.runs import checkpoints, directory, reading, stored
 from flax_attn.runs.checkpoints import Note, Progress
 from flax_attn.runs.directory import CHECKPOINTS
-from flax_attn.runs.examples import fitting
-from flax_attn.runs.results import Measure, Summary
-from flax_attn.runs.rows import (
+from flax_attn.runs.results import (
+    Measure,
     Row,
+    Summary,
     check_finite,
     finite_seeds,
     metric_rows,
@@ -46,7 +46,7 @@ from flax_attn.runs.rows import (
     summarize,
     summarize_values,
 )
-from flax_attn.runs.untrusted import read_json
+from flax_attn.runs.stored import read_json
 from flax_attn.stopping import FINISHED, Stop
 from flax_attn.tasks.task import Task, row_lengths
 from flax_attn.training import epoch
@@ -200,7 +200,7 @@ def read_finished(path: Path, config: Config, derived: JsonObject, say: Say) -> 
         if summary["epochs"] != config.num_epochs and not summary["stopped"]:
             return None
         for name in config.task.file_names(config.data):
-            read_json(path, name)  # raises for a damaged one
+            read_json(path / name)  # raises for a damaged one
         note = checkpoints.newest(path / CHECKPOINTS)
         if note is None or note.progress != (summary["epochs"], 0):
             raise UsageError(f"the run in {path} has lost its last checkpoint")
@@ -291,7 +291,7 @@ def train(
     values = config.values | {"derived": derived_of(task)}
     if processes.is_first():
         directory.begin(path, values, task.kept.files)
-        metrics_log.write(path, now.rows)
+        stored.write_rows(path, now.rows)
     number = now.progress.epoch
     stop.check(f"epoch {number} is saved" if number else "nothing is saved yet")
 
@@ -329,7 +329,7 @@ def train(
             Progress(number), states, zeros, time.perf_counter() - began, now.rows + rows_of_epoch
         )
         if processes.is_first():
-            metrics_log.append(path, rows_of_epoch)
+            stored.append_rows(path, rows_of_epoch)
         save(path, now, values)
         stop.check(f"epoch {number} is saved")
         on_epoch(rows_of_epoch)
@@ -503,14 +503,11 @@ def finish(
         "measured": task.measured,
         "metrics": metrics,
     } | examples.summary
-    arrays: Tree = fitting(examples.arrays)
-    if left_out := sorted(examples.arrays.keys() - arrays.keys()):
+    if left_out := stored.write_examples(path, examples.arrays):
         summary["left_out"] = left_out
-    with replacing(path / "examples.npz") as partial:
-        np.savez_compressed(partial, **arrays)
     for name, text in examples.texts.items():
-        directory.write_text(path, name, text)
-    directory.write_json(path, "summary.json", summary)
+        stored.write_text(path / name, text)
+    stored.write_json(path / "summary.json", summary)
     from flax_attn.tasks import figures
 
     figures.draw_run(path)
