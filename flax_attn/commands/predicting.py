@@ -6,6 +6,7 @@ from pathlib import Path
 from flax_attn import platforms, published
 from flax_attn.analysis.tables import wide_console
 from flax_attn.experiment import loading
+from flax_attn.runs.directory import read_config
 from flax_attn.schema import require
 from flax_attn.tasks import terminal
 from flax_attn.tasks.requests import Load, Request, warn
@@ -50,7 +51,7 @@ def opened(request: Request) -> tuple[type[Task], str, Load]:
     if published.is_published(request.run):
         model = load()
         return type(model.task), request.run.name, lambda: model
-    config, _ = loading.read_values(request.run, tuple(request.allow))
+    config, _ = loading.parted(read_config(request.run), request.allow)
     return config.task, config.values["data"]["name"], load
 
 

@@ -10,9 +10,8 @@ from msgspec import Meta
 
 from flax_attn.data import archive, contents, pictures
 from flax_attn.data.contents import as_pixels
-from flax_attn.data.raw import Columns, Raw, complete
+from flax_attn.data.raw import Columns, Raw, complete, stratified
 from flax_attn.data.sets.kinds import ImageData, Rules
-from flax_attn.data.splits import stratified
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import FilePath, Fraction, NonNegativeInt
 

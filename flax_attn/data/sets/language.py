@@ -9,9 +9,8 @@ from msgspec import Meta
 
 from flax_attn.data import toy
 from flax_attn.data.files import read_text
-from flax_attn.data.raw import Columns, Raw
+from flax_attn.data.raw import Columns, Raw, at_random
 from flax_attn.data.sets.kinds import DataSet, Rules, VocabularySize
-from flax_attn.data.splits import at_random
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import LARGEST, Count, FilePath, Fraction, require
 
