@@ -20,8 +20,8 @@ import flax_attn
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import shapes_of_states
 from flax_attn.runs import checkpoints, directory, reading
-from flax_attn.runs.examples import ATTENTION
 from flax_attn.runs.shipped import FOLDER
+from flax_attn.runs.stored import ATTENTION
 from flax_attn.types import JsonObject, Tree
 
 LARGEST = 300_000  # bytes of a file

@@ -2,12 +2,12 @@
 
 import ast
 import difflib
+import os
 import runpy
 import textwrap
 from pathlib import Path
 
 from flax_attn.errors import UsageError, one_line, shortened
-from flax_attn.files import expanded
 from flax_attn.types import ConfigValues
 
 LISTED = "flax-attn train --help lists the configs"
@@ -57,7 +57,7 @@ def find(name: str) -> tuple[Path, str]:
     stem, colon, variant = name.partition(":")
     if colon and not variant:
         raise UsageError(f"expected a variant after {shortened(name)}, such as {stem}:quick")
-    path = expanded(stem) if stem else Path()
+    path = Path(os.path.expanduser(stem))
     if path.suffix == ".py" and path.is_file():
         return path, variant
     if path.stem in names() and str(path.parent) in (".", "configs"):
@@ -88,20 +88,6 @@ def read(name: str) -> ConfigValues:
     return config
 
 
-def read_shipped(name: str) -> ConfigValues | None:
-    """Returns the config of the package of this name; None if it has none.
-
-    No other file is run: the name may come from anyone.
-    """
-    stem, _, variant = name.partition(":")
-    if stem not in names():
-        return None
-    try:
-        return runpy.run_path(str(folder() / f"{stem}.py"))["get_config"](variant)
-    except UsageError:  # no such variant
-        return None
-
-
-def default_workdir(config: ConfigValues) -> Path:
-    """Returns the run directory of a config if the user names none."""
-    return Path("runs") / str(config["name"]).replace(":", "-")
+def default_workdir(name: str) -> Path:
+    """Returns the run directory of a config of this name if the user names none."""
+    return Path("runs") / name.replace(":", "-")

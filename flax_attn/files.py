@@ -13,15 +13,8 @@ from typing import BinaryIO
 from flax_attn.errors import UsageError, shortened
 from flax_attn.types import Tree
 
-LARGEST = 4 * 2**30  # bytes of a file that is read whole
 PARTIAL = ".partial"
 LONGEST_STEM = 40  # characters of a name in the name of its partial file
-
-
-def check_data_folder(name: str, folder: Path | None) -> None:
-    """Raises a UsageError for a folder of data sets that is none."""
-    if folder is not None and not folder.is_dir():
-        raise UsageError(f"expected a folder as {name}, got {folder}; leave it out")
 
 
 def expanded(path: object, what: str = "a path") -> Path:
@@ -62,21 +55,6 @@ def remove_empty(folders: Iterable[Path]) -> None:
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()
-
-
-def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
-    """Reads a whole file, or a pipe to its end.
-
-    Raises:
-        OSError: no such file, or a folder.
-        UsageError: a file of more than `largest` bytes.
-    """
-    with open(path, "rb") as file:
-        if (size := os.fstat(file.fileno()).st_size) > largest:
-            raise UsageError(
-                f"expected a file of at most {largest:,} bytes in {path}, got {size:,}"
-            )
-        return file.read()
 
 
 @contextlib.contextmanager

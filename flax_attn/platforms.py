@@ -8,8 +8,12 @@ be on this machine, at `jax.default_device`, and at the backend of this process.
 What contexts say is part of the keys of JAX's caches: a jitted function has one trace a platform.
 """
 
+import functools
 import os
+import platform
+import re
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import jax
 
@@ -105,24 +109,31 @@ def capability() -> tuple[int, int]:
     return HOPPER
 
 
+def facts() -> dict[str, str]:
+    """Returns what a run records of the machine: another may round differently."""
+    return {
+        "instruction_set": instruction_set(),
+        "platform": current(),
+        "matmul_precision": matmul_precision(),
+    }
+
+
+@functools.cache
+def instruction_set() -> str:
+    """Reads the instruction set of the CPU: `avx512`, `avx2` or `other`."""
+    try:
+        flags = re.search(r"^flags\b.*", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        known = set(flags[0].split()) if flags else set()
+    except OSError:  # not Linux
+        known = {"avx2"} if platform.machine().lower() in ("x86_64", "amd64") else set()
+    if {"avx512f", "avx512vl"} <= known:
+        return "avx512"
+    return "avx2" if "avx2" in known else "other"
+
+
 def matmul_precision() -> str:
     """Reads `jax_default_matmul_precision`; None there is `default`."""
     return jax.config.jax_default_matmul_precision or "default"  # pyright: ignore
-
-
-def multiplying(precision: str) -> AbstractContextManager:
-    """Makes a context manager with a `jax_default_matmul_precision`.
-
-    Raises:
-        ValueError: JAX has no such precision.
-    """
-    try:
-        with jax.default_matmul_precision(precision):
-            return jax.default_matmul_precision(precision)
-    except ValueError:
-        raise ValueError(
-            f"expected a precision of JAX, such as 'default' or 'highest', got {precision!r}"
-        ) from None
 
 
 def products(platform: str | None = None, precision: str | None = None) -> str:

@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -43,6 +43,10 @@ Name = Annotated[
         description="a name for one folder, without / and \\",
     ),
 ]
+FLAGS = (  # those of `flax-attn train` that are no keys
+    *("config", "workdir", "manual_dir", "explore", "no-open", "port", "debug_nans", "sequence"),
+    *("distributed", "timeout"),
+)
 WORDS = {
     bool: "True or False",
     int: "a whole number",
@@ -90,12 +94,15 @@ def help_of(cls: type) -> dict[str, str]:
     return texts
 
 
-def read(known: Mapping[str, Key], values: JsonObject, complete: bool = False) -> JsonObject:
-    """Returns the value of every key, converted to its type; defaults for those that are missing.
+def read(
+    known: Mapping[str, Key], values: JsonObject, flags: Sequence[str] = (), complete: bool = False
+) -> JsonObject:
+    """Returns the value of every key in its type, in parts; defaults for those that are missing.
 
     Args:
         known: the keys that there are.
-        values: by key.
+        values: by dotted key.
+        flags: of a command line, which change values.
         complete: whether all values are needed, as in a run directory.
 
     Raises:
@@ -104,7 +111,9 @@ def read(known: Mapping[str, Key], values: JsonObject, complete: bool = False) -
     for key in values:
         if key not in known:
             raise UsageError(unknown("config key", key, known))
-    given = {key: convert(key, value, known[key].hint) for key, value in values.items()}
+    given = parse(known, flags)
+    for key in values.keys() - given.keys():
+        given[key] = convert(key, values[key], known[key].hint)
     resolved: JsonObject = {}
     for key, (hint, default, text) in known.items():
         if key in given:
@@ -113,7 +122,7 @@ def read(known: Mapping[str, Key], values: JsonObject, complete: bool = False) -
             raise UsageError(f"expected a value for --{key}: {text or described(hint)}")
         elif default is not UNSET:
             resolved[key] = default
-    return resolved
+    return nested(resolved)
 
 
 def convert(name: str, value: UserInput, hint: Hint, strict: bool = True) -> Json:
@@ -195,18 +204,11 @@ def nested(flat: JsonObject) -> JsonObject:
     return values
 
 
-def parse(
-    known: Mapping[str, Key], arguments: list[str], others: tuple[str, ...] = ()
-) -> JsonObject:
+def parse(known: Mapping[str, Key], arguments: Sequence[str]) -> JsonObject:
     """Returns the values that flags give to keys, each in the type of its key.
 
     A flag is `--KEY=VALUE`, `--KEY VALUE`, or for a truth value `--KEY` and `--noKEY`.
     `--config.KEY` is the same as `--KEY`. If a flag is repeated, the last value wins.
-
-    Args:
-        known: the keys that there are.
-        arguments: of a command line.
-        others: further flags of the command, which an error may suggest.
 
     Raises:
         UsageError: an argument that is no such flag, or a value that does not fit its key.
@@ -226,7 +228,7 @@ def parse(
             values[opposite] = False
             continue
         if key not in known:
-            raise UsageError(unknown("flag or config key", key, [*others, *known]))
+            raise UsageError(unknown("flag or config key", key, [*FLAGS, *known]))
         if not equals and is_truth(known, key):
             values[key] = True
             continue

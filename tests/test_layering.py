@@ -12,7 +12,6 @@ ROOT = Path(__file__).parent.parent
 BASE = {
     "flax_attn.errors",
     "flax_attn.files",
-    "flax_attn.logs",
     "flax_attn.config_files",
     "flax_attn.platforms",
     "flax_attn.schema",
@@ -56,14 +55,13 @@ TOP = {  # what the files beside the rooms may import
         "flax_attn.heads",
     },
     "__main__": {"flax_attn"},
-    "config_files": {"flax_attn.files", "flax_attn.types"},
+    "config_files": {"flax_attn.types"},
     "heads": {"flax_attn.attention", "flax_attn.models", "flax_attn.types"},
     "recipes": {"flax_attn.types"},
     "types": set(),
     "errors": set(),
     "schema": {"flax_attn.errors", "flax_attn.types"},
     "files": {"flax_attn.types"},
-    "logs": set(),
     "platforms": set(),
     "stopping": {"flax_attn.types"},
 }

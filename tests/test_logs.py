@@ -6,7 +6,7 @@ import logging
 import absl.logging
 import pytest
 
-from flax_attn.logs import same_handlers
+from flax_attn.data.builders import same_handlers
 
 
 @pytest.mark.parametrize("raises", [False, True])

@@ -140,7 +140,9 @@ def test_the_data_decide_some_fields_of_a_model():
     flat = {"name": "own", "data.name": "sst", "model.name": "ngram_attention"}
     known = keys_of(flat, DATA["sst"], MODELS["ngram_attention"])
     assert known["model.num_ngrams"].default is UNSET
-    assert not {"model.num_ngrams", "model.num_classes"} & set(schema.read(known, flat))
+    assert not {"model.num_ngrams", "model.num_classes"} & set(
+        schema.flatten(schema.read(known, flat))
+    )
 
 
 def test_the_names_of_preprocessings_are_those_that_there_are():

@@ -15,8 +15,7 @@ from flax_attn.page.data import curves, safe
 from flax_attn.page.report import report
 from flax_attn.runs import reading
 from flax_attn.runs.reading import Record
-from flax_attn.runs.results import Row, Summary
-from flax_attn.runs.rows import summarize_values
+from flax_attn.runs.results import Row, Summary, summarize_values
 from flax_attn.types import JsonObject
 
 

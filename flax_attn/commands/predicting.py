@@ -6,7 +6,7 @@ from pathlib import Path
 from flax_attn import platforms, published
 from flax_attn.analysis.tables import wide_console
 from flax_attn.experiment import loading
-from flax_attn.files import check_data_folder
+from flax_attn.runs.directory import read_config
 from flax_attn.schema import require
 from flax_attn.tasks import terminal
 from flax_attn.tasks.requests import Load, Request, warn
@@ -37,7 +37,6 @@ def predict(args: argparse.Namespace) -> list[Path]:
 def print_words(args: argparse.Namespace) -> list[Path]:
     """Prints which words mattered. Errors are those of `predict`."""
     request = Request.of(args)
-    check_data_folder("--manual_dir", request.manual_dir)
     are_some = min(request.num_texts, request.num_words) > 0
     require(are_some, "--texts and --words to be whole numbers above 0")
     task, name, load = opened(request)
@@ -52,7 +51,7 @@ def opened(request: Request) -> tuple[type[Task], str, Load]:
     if published.is_published(request.run):
         model = load()
         return type(model.task), request.run.name, lambda: model
-    config, _ = loading.read_values(request.run, tuple(request.allow))
+    config, _ = loading.parted(read_config(request.run), request.allow)
     return config.task, config.values["data"]["name"], load
 
 

@@ -13,9 +13,8 @@ from flax_attn import config_files
 from flax_attn.errors import UsageError, escaped, escaped_lines, one_line
 from flax_attn.files import can_be_made, expanded
 from flax_attn.runs.results import Summary
-from flax_attn.schema import require
 from flax_attn.stopping import Stopped, leave_by_stderr, listening
-from flax_attn.types import ConfigValues, Options, UserInput
+from flax_attn.types import Options, UserInput
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,25 +26,25 @@ BEST_PICTURES = ("attention", "alignment", "predictions")  # to look at first, i
 
 def run_command(args: argparse.Namespace) -> None:
     """Trains the config that `args` name, changed by the flags in `args.rest`."""
-    require(not (args.explore and args.distributed), "--explore without --distributed")
     is_name = bool(args.rest) and not args.rest[0].startswith("-")
-    names, rest = args.config + args.rest[:is_name], args.rest[is_name:]
+    names, flags = args.config + args.rest[:is_name], args.rest[is_name:]
     import_jax()
-    from flax_attn.experiment.config import from_command
+    from flax_attn.analysis.tables import wide_console
+    from flax_attn.experiment import Config, processes
 
-    config = from_command(names, rest)
-    directory = args.workdir or config_files.default_workdir(config)
-    options: Options = {"debug_nans": args.debug_nans, "sequence": args.sequence}
+    values = config_files.read(config_files.only(names, flags))
+    config = Config.of(values, flags=flags)
+    workdir = expanded(args.workdir or config_files.default_workdir(config.name))
+    options: Options = {"manual_dir": args.manual_dir and expanded(args.manual_dir)}
     options |= {"explore": args.open if args.explore else None, "port": args.port}
-    folder = None if args.manual_dir is None else expanded(args.manual_dir)
-    arguments = config, expanded(directory), folder, options
-    from flax_attn.experiment import processes
-
+    options |= {"debug_nans": args.debug_nans, "sequence": args.sequence}
     code = 0
     if args.distributed:
         processes.join(args.timeout)
     try:
-        train_and_print(*arguments)
+        with listening(leave_by_stderr) as stop:
+            check_devices()  # before anything is written: for some flags XLA aborts the process
+            train(config, workdir, wide_console(), **options, stop=stop)
     except Stopped as stopped:
         leave_by_stderr(stopped.said)
         code = 128 + stopped.number
@@ -55,25 +54,10 @@ def run_command(args: argparse.Namespace) -> None:
         os._exit(code)  # XLA may still compute, and would crash a longer goodbye
 
 
-def train_and_print(
-    config: ConfigValues, workdir: Path, manual_dir: Path | None, options: Options
-) -> None:
-    """Trains, listens to signals, and prints progress and results.
-
-    JAX starts before anything is written: with flags that it does not know, XLA aborts the process.
-    """
-    with listening(leave_by_stderr) as stop:
-        check_devices()
-        from flax_attn.analysis.tables import wide_console
-
-        train(config, workdir, wide_console(), manual_dir, **options, stop=stop)
-
-
 def train(
-    values: ConfigValues,
+    config: "Config",
     workdir: Path,
     console: "Console",
-    manual_dir: Path | None = None,
     explore: bool | None = None,
     port: int | None = None,
     **options: UserInput,
@@ -83,25 +67,25 @@ def train(
     Options and errors are those of `experiment.run`. With `explore`, a page follows the training,
     until Ctrl-C; True opens a browser, too. `port` is that of the page.
     """
+    import jax
+
     from flax_attn import experiment
     from flax_attn.analysis import tables
     from flax_attn.commands import progress
-    from flax_attn.experiment import processes
     from flax_attn.runs import reading
 
     def say(text: str) -> None:
         console.print(escaped_lines(text), markup=False, highlight=False, soft_wrap=True)
 
-    config = experiment.Config.of(values)
     follower = None
     if explore is not None:
         from flax_attn.commands.following import Follower
 
         follower = Follower(config, workdir, explore, port)
     with progress.shown(config.num_epochs, console) as shown:
-        options |= shown._asdict() | {"say": say, "manual_dir": manual_dir, "on_model": follower}
+        options |= shown._asdict() | {"say": say, "on_model": follower}
         summary = experiment.run(config, workdir, **options)
-    if not processes.is_first():
+    if jax.process_index():
         return summary
     tables.print_results(summary, config.reference, console)
     say(f"run directory: {escaped(str(workdir))}")
@@ -156,8 +140,8 @@ def check_devices() -> None:
         raise UsageError(
             f"JAX finds no device ({one_line(error)[:200]}); set JAX_PLATFORMS=cpu, or leave it out"
         ) from error
-    is_off = not jax.config.jax_enable_x64  # pyright: ignore
-    require(is_off, "JAX_ENABLE_X64 to be off, as runs compute in float32")
+    if jax.config.jax_enable_x64:  # pyright: ignore
+        raise UsageError("expected JAX_ENABLE_X64 to be off, as runs compute in float32")
 
 
 def keep_compiled() -> None:

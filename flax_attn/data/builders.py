@@ -15,6 +15,7 @@ import os
 import socket
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,7 +25,6 @@ from tensorflow_datasets.core.download.download_manager import NonMatchingChecks
 
 from flax_attn.errors import UsageError, one_line
 from flax_attn.files import expanded, sha256
-from flax_attn.logs import same_handlers
 
 PATIENCE = 0.8  # seconds in which a public address must answer
 
@@ -93,6 +93,22 @@ class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         there = {s: names for s, names in self.SPLITS.items() if set(names) <= paths.keys()}
         read = lambda names: self._generate_examples(*(paths[name] for name in names))
         return {split: read(names) for split, names in there.items()}
+
+
+@contextlib.contextmanager
+def same_handlers() -> Iterator[None]:
+    """Takes back the handlers that others add to the root logger.
+
+    tensorflow-datasets and Orbax log through absl. Its first line adds a handler to a root logger
+    that has none, and the user's own `logging.basicConfig` then does nothing.
+    """
+    before = list(logging.root.handlers)
+    try:
+        yield
+    finally:
+        for handler in list(logging.root.handlers):
+            if handler not in before:
+                logging.root.removeHandler(handler)
 
 
 @same_handlers()

@@ -17,7 +17,6 @@ from jaxtyping import UInt8
 
 from flax_attn.data.builders import FilesBuilder, files, load
 from flax_attn.errors import UsageError
-from flax_attn.files import read_bytes
 from flax_attn.schema import require
 from flax_attn.types import JsonObject
 
@@ -75,7 +74,7 @@ def read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
 
     Raises a UsageError for a file that is cut off, or is no IDX file of bytes.
     """
-    content = read_bytes(path)
+    content = path.read_bytes()
     try:
         content = gzip.decompress(content) if content.startswith(GZIP) else content
         if content[:3] != bytes([0, 0, UNSIGNED_BYTE]):

@@ -17,7 +17,6 @@ from flax_attn.data.builders import FilesBuilder, files, load
 from flax_attn.data.files import decode, split_lines
 from flax_attn.data.pairs import LANGUAGES, Pair
 from flax_attn.errors import UsageError
-from flax_attn.files import read_bytes
 from flax_attn.schema import require
 from flax_attn.types import JsonObject
 
@@ -73,7 +72,7 @@ def load_multi30k(
 def read_lines(path: Path) -> list[str]:
     """Reads the sentences of a file. Raises a UsageError for another kind of file."""
     try:
-        content = gzip.decompress(read_bytes(path))
+        content = gzip.decompress(path.read_bytes())
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UsageError(f"expected text under gzip in {path} ({error}); get it again") from error
     lines = [" ".join(line.split()) for line in split_lines(decode(path, content))]

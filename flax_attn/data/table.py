@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from flax_attn.data.files import COMMA, SEMICOLON, TAB, decode, parse_rows
 from flax_attn.errors import UsageError, counted, shortened
-from flax_attn.files import read_bytes
 from flax_attn.schema import require
 
 SEPARATORS = {TAB: "tab", SEMICOLON: "semicolon", COMMA: "comma"}  # the first of equals
@@ -100,7 +99,7 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
 
     Raises a UsageError for no such column, a row of another number of cells, or no rows.
     """
-    text = decode(path, read_bytes(path))
+    text = decode(path, path.read_bytes())
     separator = separator_of(path, text, wanted)
     numbered = list(parse_rows(path, text, separator))
     header = [name.strip() for name in numbered[0][1]] if numbered else []

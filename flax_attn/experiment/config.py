@@ -1,10 +1,11 @@
 """A config as a value: its parts are the constructors of what they describe."""
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -12,12 +13,12 @@ import flax.linen as nn
 from msgspec import UNSET, Meta
 
 from flax_attn import config_files, schema
-from flax_attn.data.sets import DATA, DataSet, PairData, Training
+from flax_attn.data.sets import DATA, DataSet, PairData
 from flax_attn.data.sets.memory import Content
 from flax_attn.errors import UsageError, one_line, shortened, unknown
 from flax_attn.models import MODELS
 from flax_attn.models.decoding import Decoding
-from flax_attn.runs.metrics_log import MOST_ROWS
+from flax_attn.runs.stored import MOST_ROWS
 from flax_attn.schema import (
     Count,
     FiniteFloat,
@@ -29,7 +30,6 @@ from flax_attn.schema import (
     PositiveInt,
     Seed,
     Split,
-    require,
 )
 from flax_attn.tasks import task_of
 from flax_attn.tasks.artifacts import Recipe
@@ -40,10 +40,6 @@ from flax_attn.types import ConfigValues, Hint, JsonObject
 Kind = TypeVar("Kind")
 Allowed = Collection[str] | None  # modules that may be imported; None for all
 DEVICES = "across"  # the field of a model that a config cannot hold
-FLAGS = (  # those of `flax-attn train` that are no keys
-    *("config", "workdir", "manual_dir", "explore", "no-open", "port", "debug_nans", "sequence"),
-    *("distributed", "timeout"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +102,7 @@ class Config(GeneralSettings):
         values: ConfigValues,
         *,
         complete: bool = False,
+        flags: Sequence[str] = (),
         content: Content | None = None,
         allowed: Allowed = None,
     ) -> "Config":
@@ -113,6 +110,7 @@ class Config(GeneralSettings):
 
         Args:
             values: a ConfigDict, or a dict of what one holds.
+            flags: of a command line, which change values.
             complete: whether nothing may be missing, as in the config of a run directory.
             content: of data that are given from Python.
             allowed: modules of the user's own that may be imported for a model or data set; None
@@ -122,9 +120,14 @@ class Config(GeneralSettings):
             UsageError: a key that is missing or unknown, or a value that does not fit.
         """
         flat = schema.flatten(values)
+        for flag, value in zip(flags, [*flags[1:], ""]):
+            name, equals, text = flag.partition("=")
+            key = name.removeprefix("--").removeprefix("config.")
+            if key in ("data.name", "model.name"):  # they decide what further keys there are
+                flat[key] = text if equals else value
         data_class, model_class = classes_of(flat, allowed)
         known = keys_of(flat, data_class, model_class)
-        parts = schema.nested(schema.read(known, flat, complete))
+        parts = schema.read(known, flat, flags, complete)
         data = {key: value for key, value in parts["data"].items() if key != "name"}
         data |= {} if content is None else {"content": content}
         read = {"optimizer": Optimizer(**parts["optimizer"]), "data": data_class(**data)}
@@ -132,28 +135,41 @@ class Config(GeneralSettings):
         return cls(**parts | read, model_class=model_class, values={"reference": {}} | parts)
 
     def __post_init__(self) -> None:
-        task_of(self.data)  # raises for a combination that is no task
-        waits = self.keep_best or self.patience or self.optimizer.plateau_patience
-        needed = {"test", "valid"} if waits else {"test"}
-        require(needed <= {*self.evaluate}, f"evaluate to name {' and '.join(sorted(needed))}")
-        require(self.keep_best or not self.patience, "keep_best=True with patience")
-        require(
-            (self.num_epochs + 1) * self.num_seeds <= MOST_ROWS,
-            f"num_epochs times num_seeds below {MOST_ROWS:,}; raise steps_per_epoch instead",
-        )
-        require(
-            not self.model.get("shared_embeddings")
-            or getattr(self.data, "shared_vocabulary", False),
-            "data.shared_vocabulary=True with model.shared_embeddings=True",
-        )
-        self.data.check_training(Training(self.evaluate, self.batch_size, self.keep_best))
+        """Raises a UsageError for a rule between settings that does not hold."""
+        for expected, holds in (self.rules() | self.data.rules(self.evaluate)).items():
+            if not holds:
+                raise UsageError(f"expected {expected}")
 
-    @property
-    def by_validation(self) -> bool:
-        """Returns whether validation decides something after each epoch."""
-        return self.keep_best or self.optimizer.plateau_patience > 0
+    def rules(self) -> dict[str, bool]:
+        """Returns whether each rule between parts holds, by what it expects."""
+        task, target = self.task.name, self.task.name.rpartition("-")[2]
+        needed = " and ".join(sorted(self.decisive))
+        is_shared = getattr(self.data, "shared_vocabulary", False)
+        num_rows = (self.num_epochs + 1) * self.num_seeds
+        return {
+            f"evaluate to name {needed}": self.decisive <= {*self.evaluate},
+            "keep_best=True with patience": self.keep_best or not self.patience,
+            f"num_epochs times num_seeds below {MOST_ROWS:,}; raise steps_per_epoch instead": (
+                num_rows <= MOST_ROWS
+            ),
+            "data.shared_vocabulary=True with model.shared_embeddings=True": (
+                is_shared or not self.model.get("shared_embeddings")
+            ),
+            f"class_weights=False for the task {task}, which has no classes": (
+                target == "classes" or not self.class_weights
+            ),
+            f"label_smoothing=0 for the task {task}, which has no classes": (
+                target not in ("signal", "number") or not self.label_smoothing
+            ),
+        }
 
-    @property
+    @functools.cached_property
+    def decisive(self) -> set[str]:
+        """Returns the splits that decide something: what is kept, a rate, the results."""
+        waits = self.keep_best or self.optimizer.plateau_patience > 0
+        return {"test", "valid"} if waits else {"test"}
+
+    @functools.cached_property
     def task(self) -> type[Task]:
         return task_of(self.data)
 
@@ -190,18 +206,18 @@ def keys_of(
     keys |= schema.keys_of(Decoding, "decoding.") if issubclass(data_class, PairData) else {}
     keys |= {"data.name": Key(str, help="the data set, or module:Class")} | data
     keys |= {"model.name": Key(str, help="the model, or module:Class")}
-    keys |= model_keys(model_class, {key.removeprefix("data.") for key in data})
+    keys |= model_keys(schema.keys_of(model_class), {key.removeprefix("data.") for key in data})
     return keys | {key: Key(FiniteFloat) for key in flat if key.startswith("reference.")}
 
 
-def model_keys(model_class: type[nn.Module], of_data: set[str]) -> dict[str, Key]:
-    """Returns the keys under `model`: the fields of a Flax module that hold plain values.
+def model_keys(fields: dict[str, Key], of_data: set[str]) -> dict[str, Key]:
+    """Returns the keys under `model`, from the fields of a Flax module that hold plain values.
 
     A size is above 0, or at least 0 where that is its default, and a rate of dropout is a share.
     The data decide fields without a default, and those that the data set has, too.
     """
     keys = {}
-    for name, (hint, default, text) in schema.keys_of(model_class).items():
+    for name, (hint, default, text) in fields.items():
         if name in ("parent", "name", "num_classes", DEVICES):
             continue
         if hint is int:
@@ -221,21 +237,6 @@ def is_plain(hint: Hint) -> bool:
     return bool(parts) and all(map(is_plain, parts))
 
 
-def from_command(names: list[str], rest: list[str]) -> JsonObject:
-    """Returns the values of the config of a command line: the named one, changed by the flags.
-
-    Raises:
-        UsageError: no name, several, one that is no config's, or a flag that is none.
-    """
-    flat = schema.flatten(config_files.read(config_files.only(names, rest)))
-    for flag, value in zip(rest, [*rest[1:], ""]):  # they decide what further keys there are
-        name, equals, text = flag.partition("=")
-        key = name.removeprefix("--").removeprefix("config.")
-        flat |= {key: text if equals else value} if key in ("data.name", "model.name") else {}
-    known = keys_of(flat, *classes_of(flat, None))
-    return schema.nested(flat | schema.parse(known, rest, FLAGS))
-
-
 def help_of(name: str, width: int) -> str:
     """Lists the keys of a config, with the values that it has. Errors are those of `read`."""
     flat = schema.flatten(config_files.read(name))
@@ -250,10 +251,12 @@ def shipped_values(name: str) -> JsonObject | None:
     A value that the user has to give, such as a file, is empty. No other file is run: the name may
     come from anyone.
     """
-    values = config_files.read_shipped(name)
-    if values is None:
+    if name.partition(":")[0] not in config_files.names():
         return None
-    flat = schema.flatten(values)
+    try:
+        flat = schema.flatten(config_files.read(name))
+    except UsageError:  # no such variant
+        return None
     known = keys_of(flat, *classes_of(flat, ()))
     defaults = {key: setting.default for key, setting in known.items()}
     needed = {key: "" for key, value in defaults.items() if value is dataclasses.MISSING}

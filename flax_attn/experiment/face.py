@@ -66,8 +66,8 @@ def train(
     content = None
     if data is not None:
         flat, content = take_data(flat, data)
-    checked = Config.of(schema.nested(flat), content=content)
-    workdir = config_files.default_workdir(checked.values) if workdir is None else workdir
+    checked = Config.of(flat, content=content)
+    workdir = config_files.default_workdir(checked.name) if workdir is None else workdir
     directory = expanded(workdir, "workdir")
     folder = None if manual_dir is None else expanded(manual_dir, "manual_dir")
     try:

@@ -20,11 +20,14 @@ from flax_attn.runs import checkpoints, shipped
 from flax_attn.runs.directory import CHECKPOINTS, read_config
 from flax_attn.runs.reading import Record
 from flax_attn.runs.results import Row, Summary
-from flax_attn.runs.untrusted import MEND, read_json
+from flax_attn.runs.stored import MEND, read_json
 from flax_attn.tasks.artifacts import Kept, Prediction
 from flax_attn.tasks.language import Generated, OnTexts
 from flax_attn.tasks.task import Task
 from flax_attn.types import ArraysOrTexts, JsonObject
+
+# facts of `config.json` that are not about the data
+TAKEN_OVER = ("sizes", "instruction_set", "platform", "matmul_precision")
 
 
 @dataclass(frozen=True)
@@ -146,38 +149,47 @@ def load(
 
 def load_run(path: Path, warn: Callable[[str], None] = silent, allow: Collection[str] = ()) -> Run:
     """Opens the run in a directory. Errors are those of `load`."""
-    config, derived = read_values(path, allow)
-    summary = cast(Summary, {})
+    stored, summary = read_config(path), cast(Summary, {})
     if (path / "summary.json").exists():
-        summary = read_json(path, "summary.json", Summary)
-    return restore(path, config, derived, summary, warn)
+        summary = read_json(path / "summary.json", Summary)
+    return restore(path, stored, summary, warn, allow)
 
 
 def of_record(
     record: Record, warn: Callable[[str], None] = silent, *, allow: Collection[str] = ()
 ) -> Run:
     """Opens the run of a record. Arguments and errors are those of `load`."""
-    return restore(record.path, *parted(record.config, allow), record.summary, warn)
+    return restore(record.path, record.config, record.summary, warn, allow)
 
 
 def restore(
     path: Path,
-    config: Config,
-    derived: JsonObject,
+    stored: JsonObject,
     summary: Summary,
-    warn: Callable[[str], None] = silent,
+    warn: Callable[[str], None],
+    allow: Collection[str],
 ) -> Run:
     """Restores the task, the model and the newest checkpoint of a run.
+
+    Args:
+        path, stored, summary: its directory, and the content of `config.json` and `summary.json`.
+        warn, allow: as in `load`.
 
     Raises:
         UsageError: a run without a checkpoint, or one whose files are damaged.
     """
+    config, derived = parted(stored, allow)
+    facts = {key: value for key, value in derived.items() if key not in TAKEN_OVER}
     try:
-        task = restore_task(path, config, derived)
+        names = config.task.file_names(config.data)
+        kept = Kept(facts, derived["sizes"], {name: read_json(path / name) for name in names})
+        task = config.task.restore(config.data, config.recipe, kept)
         model = build_model(config, task.kept.sizes)
         templates = {"states": shapes_of_states(config, model, task.sample())}
     except UsageError:  # also a ValueError
         raise
+    except FileNotFoundError as error:
+        raise UsageError(f"the run in {path} has lost {error.filename}; {MEND}") from error
     except NOT_MADE as error:
         raise UsageError(
             f"expected a run in {path} with the facts about its data ({one_line(error)}); {MEND}"
@@ -197,34 +209,9 @@ def restore(
     return Run(path, task, model, good, config, summary, note.rows)
 
 
-def read_values(path: Path, allow: Collection[str] = ()) -> tuple[Config, JsonObject]:
-    """Reads the config of a run and the facts about its data. Errors are those of `load`."""
-    return parted(read_config(path), allow)
-
-
 def parted(stored: JsonObject, allow: Collection[str]) -> tuple[Config, JsonObject]:
     """Parts the content of `config.json` into the config and the facts about the data."""
     stored = dict(stored)
     derived = stored.pop("derived", {})
     allowed = {allow} if isinstance(allow, str) else {*allow}  # None would allow all modules
     return Config.of(stored, complete=True, allowed=allowed), derived
-
-
-# facts that a run that goes on takes over, beside those about the data
-TAKEN_OVER = ("sizes", "instruction_set", "platform", "matmul_precision")
-
-
-def restore_task(path: Path, config: Config, derived: JsonObject) -> Task:
-    """Restores the task of a run from the facts about its data and its further files.
-
-    Raises:
-        UsageError: a file is missing or damaged.
-        AttributeError, LookupError, TypeError, ValueError: the facts are not those of such a task.
-    """
-    names = config.task.file_names(config.data)
-    try:
-        files = {name: read_json(path, name) for name in names}
-    except FileNotFoundError as error:
-        raise UsageError(f"the run in {path} has lost {error.filename}; {MEND}") from error
-    facts = {key: value for key, value in derived.items() if key not in TAKEN_OVER}
-    return config.task.restore(config.data, config.recipe, Kept(facts, derived["sizes"], files))

@@ -12,7 +12,6 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +20,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from flax_attn.errors import UsageError, one_line
-from flax_attn.runs.lock import LOCK
+from flax_attn.runs.directory import LOCK
 from flax_attn.schema import flatten
 from flax_attn.types import Json, JsonObject, Tree
 
@@ -141,20 +140,8 @@ def _of_all(array: np.generic) -> np.ndarray:
     return np.asarray(multihost_utils.process_allgather(array))
 
 
-@contextlib.contextmanager
-def first_ahead(what: str) -> Iterator[None]:
-    """Lets process 0 through before the others, which then find the files it wrote."""
-    if not is_first():
-        meet(what, ALONE)
-    yield
-    if is_first():
-        meet(what, ALONE)
-
-
 def check_same(values: JsonObject) -> None:
     """Raises a UsageError in every process where one has other values than process 0."""
-    if jax.process_count() == 1:
-        return
     here = json.loads(json.dumps(flatten(values | {"jax": jax.__version__})))
     first = broadcast(here)
     keys = [key for key in sorted(here | first) if here.get(key) != first.get(key)]
@@ -169,8 +156,6 @@ def check_same(values: JsonObject) -> None:
 
 def check_shared(workdir: Path) -> None:
     """Raises a UsageError in every process where one does not see the lock that process 0 holds."""
-    if jax.process_count() == 1:
-        return
     file = workdir / LOCK
     expected, deadline = broadcast(file.read_text() if is_first() else ""), time.time() + NETWORK
     while not (sees := _sees(file, expected)) and time.time() < deadline:

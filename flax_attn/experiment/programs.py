@@ -64,6 +64,12 @@ def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
         raise UsageError(f"config part 'model' does not make a model: {one_line(error)}") from error
 
 
+def build(config: Config, task: Task) -> tuple[nn.Module, str]:
+    """Builds the model of a task, tries it, and returns it with a table of its layers."""
+    model = build_model(config, task.kept.sizes)
+    return model, layer_table(model, task.sample(), shapes_of_params(model, task))
+
+
 def layer_table(model: nn.Module, sample: Inputs, params: Params) -> str:
     """Returns a table of the outermost layers with their output shapes, and counts the parameters.
 
@@ -311,7 +317,7 @@ def make_programs(
         UsageError: several processes whose devices do not divide the work, or sequences to share in
             a model that does not attend across devices.
     """
-    mesh = mesh_of(config) if mesh is None else mesh
+    mesh = make_mesh(config.num_seeds, config.batch_size) if mesh is None else mesh
     steps_an_epoch = count_steps(config, task)
     alone = one = make_one_seed(config, model, task, steps_an_epoch)
     if len(mesh.axis_sizes) > 2:  # sequences are shared
@@ -343,18 +349,3 @@ def make_programs(
         after_epoch=jax.jit(after_epoch, out_shardings=seeds),
         steps_an_epoch=steps_an_epoch,
     )
-
-
-def mesh_of(config: Config, num_devices: int | None = None, sequence: int = 1) -> Mesh:
-    """Makes the mesh that a run trains on, of the first `num_devices` or of all.
-
-    Args:
-        sequence: the number of devices that share each sequence.
-
-    Raises:
-        UsageError: several processes whose devices do not divide the work.
-    """
-    try:
-        return make_mesh(config.num_seeds, config.batch_size, num_devices, sequence)
-    except ValueError as error:
-        raise UsageError(str(error)) from error

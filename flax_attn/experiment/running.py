@@ -3,11 +3,10 @@
 `run` opens the directory and loads the data, `train` trains and saves, `finish` writes the results.
 """
 
-import contextlib
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -26,24 +25,20 @@ from flax_attn.experiment.programs import (
     MetricValues,
     Programs,
     States,
-    build_model,
+    build,
     count_parameters,
-    layer_table,
     make_batches,
     make_programs,
-    mesh_of,
-    shapes_of_params,
 )
-from flax_attn.files import check_data_folder, expanded, replacing, sha256
-from flax_attn.models.cpu import instruction_set
+from flax_attn.files import expanded, sha256
 from flax_attn.models.forward import Params
-from flax_attn.runs import checkpoints, directory, metrics_log, reading
+from flax_attn.runs import checkpoints, directory, reading, stored
 from flax_attn.runs.checkpoints import Note, Progress
 from flax_attn.runs.directory import CHECKPOINTS
-from flax_attn.runs.examples import fitting
-from flax_attn.runs.results import Measure, Summary
-from flax_attn.runs.rows import (
+from flax_attn.runs.results import (
+    Measure,
     Row,
+    Summary,
     check_finite,
     finite_seeds,
     metric_rows,
@@ -51,11 +46,11 @@ from flax_attn.runs.rows import (
     summarize,
     summarize_values,
 )
-from flax_attn.runs.untrusted import read_json
+from flax_attn.runs.stored import read_json
 from flax_attn.stopping import FINISHED, Stop
 from flax_attn.tasks.task import Task, row_lengths
 from flax_attn.training import epoch
-from flax_attn.training.mesh import EVERYWHERE, SEEDS, put
+from flax_attn.training.mesh import EVERYWHERE, SEEDS, make_mesh, put
 from flax_attn.types import JsonObject, Tree
 
 Say = Callable[[str], None]  # takes a line, or several, for the user
@@ -159,26 +154,32 @@ def run(
         Stopped: a signal has come, and the training is saved.
         FloatingPointError: with `debug_nans`, where the first NaN arose.
     """
-    stop, is_first = stop or Stop(), processes.is_first()
-    if jax.process_count() > 1:
+    stop, several, is_first = stop or Stop(), jax.process_count() > 1, jax.process_index() == 0
+    if several:
         stop.agree = processes.agree
         options = {"workdir": str(workdir), "debug_nans": debug_nans, "sequence": sequence}
         processes.check_same(config.values | options)
         on_steps = on_model = None  # to gather their arguments, all processes would have to meet
     listeners = Listeners(say, on_epoch, on_steps, on_model) if is_first else Listeners()
     say = listeners.say
-    mesh = mesh_of(config, sequence=sequence)  # the same error in all processes at once
+    # the same error in all processes at once
+    mesh = make_mesh(config.num_seeds, config.batch_size, sequence=sequence)
     with directory.opened(workdir, config.values, say, is_first) as stored:
-        processes.check_shared(workdir)
-        stored = processes.broadcast(stored)
-        summary = read_finished(workdir, config, stored, say) if is_first else None
-        summary = processes.broadcast(summary, processes.ALONE)
+        if several:
+            processes.check_shared(workdir)
+        derived = (stored or {}).get("derived") or {}
+        summary = read_finished(workdir, config, derived, say) if is_first and stored else None
+        precision = precision_of(derived, say)
+        if several:
+            decided = derived, summary, precision
+            derived, summary, precision = processes.broadcast(decided, processes.ALONE)
         if summary is None:
-            derived = (stored or {}).get("derived")
-            with as_begun(derived, say):
-                with processes.first_ahead("the data"):
-                    task = load_task(config, manual_dir)
-                check_data_folder("manual_dir", manual_dir)
+            with jax.default_matmul_precision(precision):
+                if several and not is_first:
+                    processes.meet("the data", processes.ALONE)
+                task = load_task(config, manual_dir)
+                if several and is_first:
+                    processes.meet("the data", processes.ALONE)  # the others find its files
                 check_same_data(workdir, derived, task)
                 check_enough(config, task)
                 summary = train(config, workdir, task, mesh, listeners, stop, debug_nans)
@@ -186,14 +187,12 @@ def run(
     return cast(Summary, summary)
 
 
-def read_finished(
-    path: Path, config: Config, stored: JsonObject | None, say: Say
-) -> Summary | None:
+def read_finished(path: Path, config: Config, derived: JsonObject, say: Say) -> Summary | None:
     """Returns the summary of a run that is complete and as long as the config.
 
     Missing figures are drawn again. Returns None for any other run, which training completes.
     """
-    if stored is None or not (path / "summary.json").exists():
+    if not (path / "summary.json").exists():
         return None
     try:
         record = reading.read(path)
@@ -201,7 +200,7 @@ def read_finished(
         if summary["epochs"] != config.num_epochs and not summary["stopped"]:
             return None
         for name in config.task.file_names(config.data):
-            read_json(path, name)  # raises for a damaged one
+            read_json(path / name)  # raises for a damaged one
         note = checkpoints.newest(path / CHECKPOINTS)
         if note is None or note.progress != (summary["epochs"], 0):
             raise UsageError(f"the run in {path} has lost its last checkpoint")
@@ -212,7 +211,7 @@ def read_finished(
 
     directory.clear(path)
     figures.draw_missing(record)
-    before = (stored.get("derived") or {}).get("files") or {}
+    before = derived.get("files") or {}
     for name in (config.values["data"].get(key) for key in ("file", "test_file")):
         if name in before and (file := expanded(name)).is_file() and sha256(file) != before[name]:
             say(f"{name} has changed since this run; to train on it, choose another --workdir")
@@ -220,16 +219,13 @@ def read_finished(
     return summary
 
 
-@contextlib.contextmanager
-def as_begun(derived: JsonObject | None, say: Say) -> Iterator[None]:
-    """Takes the precision of products that a run began with, else that of process 0."""
-    derived = derived or {}
-    now = instruction_set.current()
-    if (before := derived.get("instruction_set", now)) != now:
-        say(f"this run began on a CPU with {before}, and goes on with {now}: rounding may differ")
-    precision = derived.get("matmul_precision", platforms.matmul_precision())
-    with platforms.multiplying(processes.broadcast(precision)):
-        yield
+def precision_of(derived: JsonObject, say: Say) -> str:
+    """Returns the precision of products that a run began with. Says where its CPU was another."""
+    facts = platforms.facts()
+    begun, now = facts | derived, facts["instruction_set"]
+    if (cpu := begun["instruction_set"]) != now:
+        say(f"this run began on a CPU with {cpu}, and goes on with {now}: rounding may differ")
+    return begun["matmul_precision"]
 
 
 def load_task(config: Config, manual_dir: Path | None) -> Task:
@@ -265,8 +261,7 @@ def train(
 ) -> Summary:
     """Trains a run from its last checkpoint or from the start, and fills its directory."""
     say, on_epoch, on_steps, on_model = listeners
-    model = build_model(config, task.kept.sizes)
-    layers = layer_table(model, task.sample(), shapes_of_params(model, task))
+    model, layers = build(config, task)
     programs = make_programs(config, model, task, mesh)
     say(f"device: {describe_device()}")
     if jax.device_count() > 1:
@@ -296,7 +291,7 @@ def train(
     values = config.values | {"derived": derived_of(task)}
     if processes.is_first():
         directory.begin(path, values, task.kept.files)
-        metrics_log.write(path, now.rows)
+        stored.write_rows(path, now.rows)
     number = now.progress.epoch
     stop.check(f"epoch {number} is saved" if number else "nothing is saved yet")
 
@@ -334,7 +329,7 @@ def train(
             Progress(number), states, zeros, time.perf_counter() - began, now.rows + rows_of_epoch
         )
         if processes.is_first():
-            metrics_log.append(path, rows_of_epoch)
+            stored.append_rows(path, rows_of_epoch)
         save(path, now, values)
         stop.check(f"epoch {number} is saved")
         on_epoch(rows_of_epoch)
@@ -427,7 +422,7 @@ def end_epoch(
         changes = {"stopped": counts["stopped"] | diverged, "diverged": in_epoch}
         states = states.with_changes(**put(programs.mesh, changes, SEEDS))
     rows = repeat_last(rows, stopped | diverged, now.rows)
-    if config.by_validation:
+    if "valid" in config.decisive:
         states = programs.after_epoch(states, scores["valid"][task.score], np.int32(number))
     return states, rows
 
@@ -461,12 +456,7 @@ def describe(progress: Progress) -> str:
 
 def derived_of(task: Task) -> JsonObject:
     """Returns the facts about the data and the machine, as the config of a run has them."""
-    return task.kept.derived | {
-        "sizes": task.kept.sizes,
-        "instruction_set": instruction_set.current(),
-        "platform": platforms.current(),
-        "matmul_precision": platforms.matmul_precision(),
-    }
+    return task.kept.derived | {"sizes": task.kept.sizes} | platforms.facts()
 
 
 def finish(
@@ -513,14 +503,11 @@ def finish(
         "measured": task.measured,
         "metrics": metrics,
     } | examples.summary
-    arrays: Tree = fitting(examples.arrays)
-    if left_out := sorted(examples.arrays.keys() - arrays.keys()):
+    if left_out := stored.write_examples(path, examples.arrays):
         summary["left_out"] = left_out
-    with replacing(path / "examples.npz") as partial:
-        np.savez_compressed(partial, **arrays)
     for name, text in examples.texts.items():
-        directory.write_text(path, name, text)
-    directory.write_json(path, "summary.json", summary)
+        stored.write_text(path / name, text)
+    stored.write_json(path / "summary.json", summary)
     from flax_attn.tasks import figures
 
     figures.draw_run(path)
@@ -559,10 +546,10 @@ def describe_mesh(mesh: Mesh, config: Config) -> str:
     )
 
 
-def check_same_data(workdir: Path, derived: JsonObject | None, task: Task) -> None:
+def check_same_data(workdir: Path, derived: JsonObject, task: Task) -> None:
     """Raises a UsageError where a run that goes on began with other files."""
     now = task.kept.derived.get("files", {})
-    before = (derived or {}).get("files", now)
+    before = derived.get("files", now)
     if changed := [name for name in sorted(before | now) if before.get(name) != now.get(name)]:
         raise UsageError(
             f"the run in {workdir} began with other contents of {', '.join(changed)}; restore "
@@ -573,14 +560,14 @@ def check_same_data(workdir: Path, derived: JsonObject | None, task: Task) -> No
 def check_enough(config: Config, task: Task) -> None:
     """Raises a UsageError for a split without rows, or for too few training examples."""
     rows, count = task.rows, lambda rows: len(jax.tree.leaves(rows)[0])
-    needed = {"test", "valid"} if config.by_validation else {"test"}
-    for split in sorted(needed | rows.splits.keys()):
+    for split in sorted(config.decisive | rows.splits.keys()):
         if split not in rows.splits or not count(rows.splits[split]):
             raise UsageError(
                 f"expected examples in the {split} split, got none; change the sizes under "
                 f"config.data"
             )
-    is_filled_up = rows.draw is not None or row_lengths(rows.train) is not None
+    is_drawn = rows.draw is not None and config.steps_per_epoch > 0
+    is_filled_up = is_drawn or row_lengths(rows.train) is not None
     least, num_train = 1 if is_filled_up else config.batch_size, count(rows.train)
     if num_train < least:
         raise UsageError(

@@ -7,13 +7,11 @@ makes its model of a folder, and `tasks` are what it is asked.
 import json
 from pathlib import Path
 
-from flax_attn.files import read_bytes
-
 
 def is_published(folder: Path) -> bool:
     """Returns whether a folder has the options of a published model, not of a run."""
     try:
-        content = json.loads(read_bytes(folder / "config.json"))
+        content = json.loads((folder / "config.json").read_bytes())
     except (OSError, RecursionError, ValueError):
         return False
     return isinstance(content, dict) and "model_type" in content and "seed" not in content

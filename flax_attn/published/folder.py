@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from flax_attn.errors import UsageError, one_line, shortened
-from flax_attn.files import read_bytes
 from flax_attn.schema import require
 from flax_attn.types import Json, JsonObject, Options, UserInput
 
@@ -135,7 +134,7 @@ class StoredWeights:
 def read_json(path: Path) -> JsonObject:
     """Reads the object in a JSON file. Raises a UsageError for anything else."""
     with one_line_of(path):
-        content = json.loads(read_bytes(path))
+        content = json.loads(path.read_bytes())
         require(isinstance(content, dict), f"an object, got {shortened(repr(content))}")
     return content
 
@@ -210,7 +209,7 @@ def read_tokenizer(folder: Path, first: int | None) -> HubTokenizer:
     how = "AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
     require(path.exists(), f"a tokenizer in {path}, as transformers writes it with {how}")
     with one_line_of(path):
-        return HubTokenizer(tokenizers.Tokenizer.from_buffer(read_bytes(path)), first)
+        return HubTokenizer(tokenizers.Tokenizer.from_buffer(path.read_bytes()), first)
 
 
 @contextlib.contextmanager

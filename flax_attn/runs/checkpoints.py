@@ -18,11 +18,10 @@ import numpy as np
 from flax_attn.errors import UsageError, one_line
 from flax_attn.files import replacing
 from flax_attn.runs.results import Row
-from flax_attn.runs.untrusted import read_arrays
+from flax_attn.runs.stored import read_arrays
 from flax_attn.types import JsonObject, Tree
 
 KEEP = 2  # ends of epochs
-LARGEST = 2**36  # bytes
 NOTE = "note"
 
 
@@ -117,7 +116,7 @@ def restore_one(
 
 def read(path: Path) -> tuple[Note, dict[str, np.ndarray]]:
     """Reads the note and the arrays of a checkpoint. Raises a ValueError for a damaged one."""
-    arrays = read_arrays(path.parent, path.name, LARGEST)
+    arrays = read_arrays(path)
     if NOTE not in arrays:
         raise ValueError(f"it has no {NOTE}")
     return msgspec.json.decode(arrays.pop(NOTE).tobytes(), type=Note), arrays

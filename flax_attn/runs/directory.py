@@ -13,24 +13,32 @@ figures/         pictures, drawn from the rest
 import contextlib
 import json
 import os
+import platform
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from flax_attn.errors import UsageError
-from flax_attn.files import PARTIAL, remove_partial, replacing
-from flax_attn.runs import checkpoints, lock
-from flax_attn.runs.lock import LOCK, check_no_file, is_run
+from flax_attn.files import PARTIAL, missing, remove_empty, remove_partial
+from flax_attn.runs import checkpoints
 from flax_attn.runs.results import StoredConfig
-from flax_attn.runs.untrusted import LARGEST_JSON, MEND, read_json
+from flax_attn.runs.stored import MEND, METRICS, read_json, write_json
 from flax_attn.schema import flatten
 from flax_attn.types import Json, JsonObject
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such lock
+    fcntl = None
 
 GROWABLE = "num_epochs"
 FREE = "reference."  # numbers that results are shown beside; they decide nothing
 FOLDERS = CHECKPOINTS, FIGURES = "checkpoints", "figures"
 OURS = (".json", ".jsonl", ".npz")  # endings of the files of a run
+LOCK = ".lock"
+COMMON = ("config.json", CHECKPOINTS)  # which other projects have, too
 
 
 @contextlib.contextmanager
@@ -49,7 +57,7 @@ def opened(
     if not is_first:
         yield stored
         return
-    with lock.held(path):
+    with held(path):
         yield read_stored(path, config, say)  # another process may have written meanwhile
 
 
@@ -93,25 +101,9 @@ def begin(path: Path, config: JsonObject, files: dict[str, Json]) -> None:
     path.mkdir(parents=True, exist_ok=True)
     clear(path)
     (path / "summary.json").unlink(missing_ok=True)
-    write_json(path, "config.json", config)  # first: by it the directory is known as a run
+    write_json(path / "config.json", config)  # first: by it the directory is known as a run
     for name, content in files.items():
-        write_json(path, name, content)
-
-
-def write_json(path: Path, name: str, content: Json) -> None:
-    """Writes a JSON file. Raises a UsageError for one that is too large to be read again."""
-    text = json.dumps(content, indent=2) + "\n"
-    if len(text) > LARGEST_JSON:
-        raise UsageError(
-            f"expected at most {LARGEST_JSON:,} bytes for {path / name}, got {len(text):,}; lower "
-            f"the size of the vocabulary, or the number of seeds"
-        )
-    write_text(path, name, text)
-
-
-def write_text(path: Path, name: str, content: str) -> None:
-    with replacing(path / name) as partial:
-        partial.write_text(content, encoding="utf-8")
+        write_json(path / name, content)
 
 
 def check_no_file_of_run(path: Path, flag: str) -> None:
@@ -141,7 +133,7 @@ def read_config(path: Path) -> JsonObject:
             f"explore also take the folder of a published model"
         )
     try:
-        config = read_json(path, "config.json")
+        config = read_json(path / "config.json")
     except FileNotFoundError:
         raise UsageError(
             f"expected a run directory, but {path} has no config.json, as a published model "
@@ -196,3 +188,84 @@ def check_same(path: Path, stored: JsonObject, config: JsonObject) -> None:
             f"{now.get(key)!r}{f' ({only})' if key == GROWABLE else ''}; undo it or choose another "
             f"--workdir"
         )
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Holds the lock of a run directory, so that no two processes train into it, and makes it.
+
+    The operating system releases it when the process ends, also after a `kill -9`. The file names
+    the process. A directory that holds nothing afterwards is removed, as are those made for it.
+
+    Raises:
+        UsageError: another process holds it, the directory is inside another run, or it cannot be
+            written.
+    """
+    check_place(path)
+    made = missing(path)
+    file = path / LOCK
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = _lock(file)
+    except OSError as error:
+        remove_empty(made)
+        raise UsageError(
+            f"cannot write to run directory {path} ({error.strerror}); choose another --workdir"
+        ) from error
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+        os.close(descriptor)
+        remove_empty(made)
+
+
+def check_place(path: Path) -> None:
+    """Raises a UsageError for a run directory that is a file, or inside another run."""
+    check_no_file(path)
+    for folder in filter(is_run, Path(os.path.realpath(path)).parents):
+        raise UsageError(
+            f"expected --workdir outside of other runs, but {path} is inside the run {folder}; "
+            f"choose another"
+        )
+
+
+def is_run(path: Path) -> bool:
+    """Returns whether a folder is a run directory that has begun to train, also a damaged one."""
+    return os.path.exists(path / METRICS) and any(os.path.exists(path / name) for name in COMMON)
+
+
+def check_no_file(path: Path) -> None:
+    """Raises a UsageError where a file has the name of a run directory."""
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise UsageError(
+            f"expected --workdir to be a directory, but {path} is a file; choose another"
+        )
+
+
+def _lock(file: Path) -> int:
+    """Opens the file that holds the lock."""
+    while True:
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        descriptor = os.open(file, flags, 0o644)  # through no link that somebody has put there
+        try:
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 1_000).decode(errors="replace") or "another process"
+            os.close(descriptor)
+            raise UsageError(
+                f"{file.parent} is in use by {holder}; wait for it or choose another --workdir"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        try:
+            if os.path.samestat(os.stat(file), os.fstat(descriptor)):
+                break
+        except FileNotFoundError:
+            pass
+        os.close(descriptor)  # the holder has removed it meanwhile
+    os.ftruncate(descriptor, 0)
+    now = time.strftime("%Y-%m-%d %H:%M:%S")
+    os.write(descriptor, f"process {os.getpid()} on {platform.node()} since {now}".encode())
+    return descriptor

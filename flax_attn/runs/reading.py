@@ -6,10 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from flax_attn.errors import UsageError, one_line
-from flax_attn.runs import examples, metrics_log
 from flax_attn.runs.directory import read_config
 from flax_attn.runs.results import Row, Summary
-from flax_attn.runs.untrusted import MEND, read_arrays, read_json
+from flax_attn.runs.stored import ATTENTION, EXAMPLES, MEND, read_arrays, read_json, read_rows
 from flax_attn.types import JsonObject
 
 
@@ -61,9 +60,9 @@ class Record(NamedTuple):
         They are `(n, q, k)`, with heads or without queries.
         """
         return {
-            key.removeprefix("attention/"): value
+            key.removeprefix(ATTENTION): value
             for key, value in self.examples.items()
-            if key.startswith("attention/")
+            if key.startswith(ATTENTION)
         }
 
 
@@ -79,10 +78,10 @@ def read(path: Path) -> Record:
             f"the run in {path} is not finished; run the command that made it again, and it goes on"
         )
     try:
-        summary: Summary = read_json(path, "summary.json", Summary)
-        rows = metrics_log.read(path)
+        summary: Summary = read_json(path / "summary.json", Summary)
+        rows = read_rows(path)
         check_rows(summary, rows)
-        arrays = read_arrays(path, "examples.npz", 2 * examples.LARGEST)
+        arrays = read_arrays(path / EXAMPLES)
     except UsageError:
         raise
     except FileNotFoundError as error:

@@ -1,11 +1,21 @@
-"""The schemas of the JSON files of a run directory."""
+"""The results of a run: the schemas of its JSON files, and what scores on the device become there.
 
+Scores are an array over seeds for each metric of each split.
+"""
+
+import math
+from collections.abc import Iterable
 from typing import Annotated, NotRequired, TypedDict
 
+import numpy as np
+from jaxtyping import Array
 from msgspec import Meta
 
+from flax_attn.errors import UsageError
 from flax_attn.types import JsonObject
 
+SPLITS = ("train", "valid", "test")
+Scores = dict[str, dict[str, Array]]  # by split and metric, each (seeds,)
 Row = dict[str, int | float]  # the epoch, the seed, the step, and every metric
 Natural = Annotated[int, Meta(ge=0)]
 
@@ -69,3 +79,67 @@ class StoredConfig(TypedDict):
     model: JsonObject
     data: JsonObject
     derived: NotRequired[JsonObject]
+
+
+def flat_scores(scores: Scores) -> dict[str, np.ndarray]:
+    """Returns scores by `split/metric`, in the order of the splits, which jax does not keep."""
+    return {
+        f"{split}/{name}": np.asarray(values)
+        for split in SPLITS
+        if split in scores
+        for name, values in scores[split].items()
+    }
+
+
+def metric_rows(epoch: int, counts: dict[str, np.ndarray], scores: Scores) -> list[Row]:
+    """Makes one row a seed: the epoch, the seed, the step, and every metric as `split/metric`.
+
+    `counts` has `seed` and `step`, `(seeds,)` each.
+    """
+    flat = flat_scores(scores)
+    return [
+        {"epoch": epoch, "seed": int(seed), "step": int(step)}
+        | {name: float(values[i]) for name, values in flat.items()}
+        for i, (seed, step) in enumerate(zip(counts["seed"], counts["step"]))
+    ]
+
+
+def repeat_last(rows: list[Row], stopped: np.ndarray, before: list[Row]) -> list[Row]:
+    """Returns the rows of an epoch, where a seed that has stopped has its last row again."""
+    return [
+        last | {"epoch": row["epoch"]} if done else row
+        for row, last, done in zip(rows, before[-len(rows) :], stopped)
+    ]
+
+
+def finite_seeds(rows: list[Row]) -> np.ndarray:
+    """Returns which rows have finite numbers alone, `(seeds,)`."""
+    return np.array([all(math.isfinite(value) for value in row.values()) for row in rows])
+
+
+def check_finite(rows: list[Row]) -> None:
+    """Raises a UsageError that names the first metric which is not a finite number."""
+    for row in rows:
+        for name, value in row.items():
+            if not math.isfinite(value):
+                raise UsageError(
+                    f"expected a finite loss, but {name} is {value} in epoch {row['epoch']} of "
+                    f"seed {row['seed']}; "
+                    "start another run with a lower learning_rate or smaller numbers in the model "
+                    "(checkpoints of earlier epochs are kept)"
+                )
+
+
+def summarize(prefix: str, scores: Scores, seeds: list[int]) -> dict[str, Measure]:
+    """Returns the measures over seeds, given their indices, by `prefix + split/metric`."""
+    return {
+        prefix + name: summarize_values(values[seeds])
+        for name, values in flat_scores(scores).items()
+    }
+
+
+def summarize_values(values: Iterable[float | np.floating | Array]) -> Measure:
+    """Returns mean, deviation and values of one metric."""
+    numbers = [float(value) for value in values]
+    std = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
+    return {"mean": float(np.mean(numbers)), "std": std, "values": numbers}

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from flax_attn.data.sets import DataSet
+from flax_attn.data.sets import DataSet, PairData
 from flax_attn.errors import UsageError
 from flax_attn.runs import reading
 from flax_attn.runs.reading import Record
@@ -72,7 +72,8 @@ def task_of(data: DataSet) -> type[Task]:
     Raises:
         UsageError: a combination that is no cell of the grid.
     """
-    name = data.task_name
+    # pairs may have the name of a language as their `target`
+    name = "text-text" if isinstance(data, PairData) else f"{data.input}-{data.target}"
     if name not in TASKS:
         raise UsageError(f"expected a data set with a task of {', '.join(TASKS)}, got {name}")
     return TASKS[name]

@@ -37,7 +37,7 @@ from flax_attn.tasks.artifacts import (
 from flax_attn.tasks.asking import Asked
 from flax_attn.tasks.inputs.base import Input
 from flax_attn.tasks.targets.base import Target
-from flax_attn.tasks.task import Task, check_recipe, for_buckets, needs_python
+from flax_attn.tasks.task import Task, for_buckets, needs_python
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
@@ -86,7 +86,6 @@ class GridTask(Task):
     @classmethod
     def load(cls, data: DataSet, recipe: Recipe, manual_dir: Path | None) -> "GridTask":
         """Reads a data set, fits the input and the target, and encodes all splits."""
-        check_recipe(cls, recipe)
         raw = data.load(manual_dir)
         if not len(raw.splits["train"].inputs):
             raise UsageError(
@@ -103,12 +102,12 @@ class GridTask(Task):
         def draw(_: Batch, key: Array) -> Batch:  # every example is new
             return batch(data.draw(key, recipe.batch_size))
 
-        used = {"train": raw.splits["train"].first(data.num_used)}
+        used = {"train": raw.splits["train"].first(data.subset)} if data.subset else {}
         batches = {name: batch(rows) for name, rows in (raw.splits | used).items() if len(rows[0])}
         num_buckets = getattr(data, "num_buckets", 1)
         ordered = {name: for_buckets(rows, num_buckets) for name, rows in batches.items()}
         evaluated = {name: ordered[name] for name in recipe.evaluate if name in ordered}
-        rows = Rows(ordered["train"], evaluated, draw if data.draws_afresh else None)
+        rows = Rows(ordered["train"], evaluated, draw if data.fresh else None)
         tested = jax.tree.map(np.asarray, batches.get("test", {}))
         return cls(data, recipe, inputs, target, raw.files, rows, raw, tested)
 
@@ -122,7 +121,7 @@ class GridTask(Task):
     def file_names(cls, data: DataSet) -> tuple[str, ...]:
         return (*cls.input_class.file_names(data), *cls.target_class.file_names())
 
-    @property
+    @functools.cached_property
     def kept(self) -> Kept:  # pyright: ignore[reportIncompatibleVariableOverride]
         parts = Kept({"files": dict(self.files)}), self.inputs.kept, self.target.kept(self.inputs)
         return Kept(*(functools.reduce(operator.or_, values) for values in zip(*parts)))

@@ -40,7 +40,7 @@ from flax_attn.tasks.inputs.texts import as_texts
 from flax_attn.tasks.pairs import check_sizes
 from flax_attn.tasks.targets.classes import show_classes
 from flax_attn.tasks.targets.tokens import token_loss
-from flax_attn.tasks.task import Task, check_recipe, needs_python
+from flax_attn.tasks.task import Task, needs_python
 from flax_attn.types import Batch, Json, JsonObject, Options, Tree, UserInput
 
 if TYPE_CHECKING:
@@ -90,7 +90,6 @@ class LanguageModel(Task):
     @classmethod
     def load(cls, data: LanguageData, recipe: Recipe, manual_dir: Path | None) -> "LanguageModel":
         """Encodes texts as rows of tokens, by a tokenizer fitted on the training split alone."""
-        check_recipe(cls, recipe)
         raw = data.load(manual_dir)
         splits = {name: split.inputs for name, split in raw.splits.items()}
         check_vocabulary(data, splits["train"])

@@ -19,7 +19,6 @@ from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.runs.reading import Record
-from flax_attn.schema import require
 from flax_attn.tasks.artifacts import (
     Evaluation,
     Kept,
@@ -228,19 +227,6 @@ class Task(abc.ABC):
 def needs_python() -> UsageError:
     """Makes the error for a model that cannot live in a page."""
     return UsageError(f"its texts become tokens in Python; {SERVED}")
-
-
-def check_recipe(task: type[Task], recipe: Recipe) -> None:
-    """Raises a UsageError for class weights or smoothed labels where there are none."""
-    target = task.name.rpartition("-")[2]
-    require(
-        target == "classes" or not recipe.class_weights,
-        f"class_weights=False for the task {task.name}, which has no classes",
-    )
-    require(
-        target not in ("signal", "number") or not recipe.label_smoothing,
-        f"label_smoothing=0 for the task {task.name}, which has no classes",
-    )
 
 
 def row_lengths(rows: Batch) -> Int[np.ndarray, " n"] | None:

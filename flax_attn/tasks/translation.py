@@ -45,7 +45,7 @@ from flax_attn.tasks.asking import LEAST_LENGTH, Asked, check_length, longer, ro
 from flax_attn.tasks.inputs.texts import as_texts
 from flax_attn.tasks.pairs import PairEncoder, knows_any, table_of
 from flax_attn.tasks.targets.tokens import token_loss
-from flax_attn.tasks.task import Task, check_recipe, for_buckets, needs_python
+from flax_attn.tasks.task import Task, for_buckets, needs_python
 from flax_attn.types import Batch, JsonObject, Options, Tree, UserInput
 
 if TYPE_CHECKING:
@@ -82,7 +82,6 @@ class PairsOfTexts(Task):
                 "expected the package sacrebleu, which measures translations; pip install "
                 '"flax-attn[translate]"'
             )
-        check_recipe(cls, recipe)
         raw = data.load(manual_dir)
         splits = {
             name: [Pair(*pair) for pair in zip(*split[:2])] for name, split in raw.splits.items()

@@ -21,6 +21,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array
 
 from flax_attn import platforms
+from flax_attn.errors import UsageError
 from flax_attn.types import Tree
 
 AXES = ("seed", "data", "sequence")
@@ -61,20 +62,20 @@ def make_mesh(
         sequence: the number of devices that share each sequence.
 
     Raises:
-        ValueError: several processes whose devices do not divide the work, or too few devices to
+        UsageError: several processes whose devices do not divide the work, or too few devices to
             share a sequence.
     """
     devices = jax.devices()[:num_devices]
     if not 0 < sequence <= len(devices):
         most = len(devices)
-        raise ValueError(f"expected a --sequence from 1 to {most} (the devices), got {sequence}")
+        raise UsageError(f"expected a --sequence from 1 to {most} (the devices), got {sequence}")
     fitting = numbers_that_fit(len(devices), num_seeds, batch_size, sequence)
     if fitting[-1] < len(devices) and jax.process_count() > 1:
         per_process = jax.local_device_count()
         fitting = numbers_that_fit(4 * len(devices), num_seeds, batch_size, sequence, per_process)
         nearest = sorted(fitting, key=lambda n: abs(n - len(devices)))[:3]
         numbers = " or ".join(str(n // per_process) for n in sorted(nearest)) or "other numbers of"
-        raise ValueError(
+        raise UsageError(
             f"expected devices that divide {num_seeds} seed(s) and batches of {batch_size}"
             f"{f', {sequence} to a sequence' if sequence > 1 else ''}, got "
             f"{jax.process_count()} processes of {per_process}; start {numbers} processes"

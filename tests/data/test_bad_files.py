@@ -15,7 +15,7 @@ from PIL import Image
 
 from flax_attn.data import ag_news, archive, files, mnist, multi30k, pairs, pictures, sst, table
 from flax_attn.errors import UsageError
-from flax_attn.files import open_arrays, read_bytes
+from flax_attn.files import open_arrays
 from flax_attn.tasks import user_files
 
 SIGNALS = np.arange(12.0).reshape(2, 6)
@@ -123,13 +123,6 @@ def test_a_bad_file_is_one_line_that_names_it(kind, tmp_path):
         GOOD[name][1](tmp_path / name)
     assert name in str(told.value)
     assert len(str(told.value).splitlines()) == 1
-
-
-def test_a_file_is_at_most_as_large_as_the_limit(tmp_path):
-    (tmp_path / "a").write_bytes(b"four")
-    assert read_bytes(tmp_path / "a", 4) == b"four"
-    with pytest.raises(UsageError, match=r"3 bytes in .*a, got 4"):
-        read_bytes(tmp_path / "a", 3)
 
 
 @pytest.mark.parametrize(

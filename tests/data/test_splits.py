@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from flax_attn.data.raw import Columns, complete
+from flax_attn.data.raw import Columns, at_random, by_class, complete, stratified
 from flax_attn.data.sets import InputSeries
-from flax_attn.data.splits import at_random, by_class, stratified
 from flax_attn.errors import UsageError
 
 

@@ -18,8 +18,8 @@ from benchmarks.compiled import exchanges
 from configs import reverse_bahdanau, shapes_attention, shapes_cnn
 from flax_attn.experiment import processes
 from flax_attn.experiment.config import Config
-from flax_attn.experiment.programs import build_model, make_batches, make_programs, mesh_of
-from flax_attn.training.mesh import SEEDS, put
+from flax_attn.experiment.programs import build_model, make_batches, make_programs
+from flax_attn.training.mesh import SEEDS, make_mesh, put
 from tests import test_configs
 
 SIZES = {"batch_size": 16, "steps_per_epoch": 20, "data.num_train": 200, "data.num_test": 16}
@@ -40,7 +40,9 @@ def start(module, num_devices, **changes):
     with jax.enable_x64(False):
         task = config.task.load(config.data, config.recipe, None)
     model = build_model(config, task.kept.sizes)
-    programs = make_programs(config, model, task, mesh_of(config, num_devices))
+    programs = make_programs(
+        config, model, task, make_mesh(config.num_seeds, config.batch_size, num_devices)
+    )
     states = put(programs.mesh, widest(programs.create(config.seeds)), SEEDS)
     return programs, states, widest(task.rows.train)
 
@@ -171,7 +173,9 @@ def sequences(sequence):
 
 def scores_on(num_devices, sequence, config, model, task):
     """The metrics of two steps, and of the first batches of an evaluation after them."""
-    programs = make_programs(config, model, task, mesh_of(config, num_devices, sequence))
+    programs = make_programs(
+        config, model, task, make_mesh(config.num_seeds, config.batch_size, num_devices, sequence)
+    )
     assert programs.mesh.size == num_devices
     states = put(programs.mesh, widest(programs.create(config.seeds)), SEEDS)
     states, metrics = programs.train_epoch(states, 1, widest(task.rows.train))

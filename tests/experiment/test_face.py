@@ -254,10 +254,6 @@ class Mine(nn.Module):
 class Waves(SignalData):
     number: int = 64
 
-    @property
-    def shape(self):
-        return 20, 1
-
     def load(self, manual_dir):
         lengths = np.arange(1, self.number + 1)[:, None, None]
         waves = np.sin(np.arange(20)[None, :, None] / lengths).astype(np.float32)
@@ -398,7 +394,7 @@ def test_modules_to_allow_are_names(allow, signal_run, tmp_path, monkeypatch):
     config = json.loads((copy / "config.json").read_text())
     config["model"]["name"] = "g:Net"
     (copy / "config.json").write_text(json.dumps(config))
-    for name in ("load_run", "read_values", "parted"):
+    for name in ("load_run", "restore", "parted"):
         monkeypatch.setattr(loading, name, inspect.unwrap(getattr(loading, name)))
     for load, run in ((loading.load, copy), (loading.of_record, reading.read(copy))):
         with pytest.raises((UsageError, TypeError)):

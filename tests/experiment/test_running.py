@@ -29,7 +29,6 @@ from flax_attn.experiment.programs import (
 )
 from flax_attn.experiment.running import check_enough
 from flax_attn.models import GPT
-from flax_attn.models.cpu import instruction_set
 from flax_attn.page.data import run_data
 from flax_attn.runs import checkpoints, reading
 from flax_attn.tasks.targets import signals
@@ -209,7 +208,7 @@ def finished(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "attention"
     output = io.StringIO()
     config = small(shapes_attention, num_seeds=2)
-    summary = train(config, workdir, Console(file=output, width=120))
+    summary = train(Config.of(config), workdir, Console(file=output, width=120))
     return config, workdir, summary, output.getvalue()
 
 
@@ -279,7 +278,7 @@ def test_a_finished_run_is_reported_and_left_alone(finished):
     config, workdir, summary, _ = finished
     before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*") if path.is_file()}
     output = io.StringIO()
-    assert train(config, workdir, Console(file=output, width=120)) == summary
+    assert train(Config.of(config), workdir, Console(file=output, width=120)) == summary
     assert before == {
         path: path.stat().st_mtime_ns for path in workdir.rglob("*") if path.is_file()
     }
@@ -441,7 +440,7 @@ def test_data_are_what_the_config_says():
     valid = make_batches(Config.of(config), data)["valid"][0]["inputs"].reshape(-1, 100, 1)[:80]
     np.testing.assert_allclose(normalization.undo(valid), splits["valid"].inputs, atol=1e-5)
     config.data.subset = 400  # more than validation leaves
-    assert Config.of(config).data.num_used == len(splits["train"].inputs) == 320
+    assert len(load(config).rows.train["targets"]) == len(splits["train"].inputs) == 320
 
 
 def test_the_table_of_layers_fits_a_screen():
@@ -498,10 +497,9 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_is_never_written(tmp_path):
 
 def test_a_resumed_run_reports_another_cpu(monkeypatch):
     lines = []
-    monkeypatch.setattr(instruction_set, "current", lambda: "avx2")
-    for before in (None, {}, {"instruction_set": "avx2"}, {"instruction_set": "avx512"}):
-        with running.as_begun(before, lines.append):
-            pass
+    monkeypatch.setattr(platforms, "instruction_set", lambda: "avx2")
+    for before in ({}, {"instruction_set": "avx2"}, {"instruction_set": "avx512"}):
+        assert running.precision_of(before, lines.append) == platforms.matmul_precision()
     assert len(lines) == 1
 
 

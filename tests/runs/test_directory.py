@@ -6,7 +6,7 @@ import pytest
 
 from flax_attn.errors import UsageError
 from flax_attn.files import replacing
-from flax_attn.runs import checkpoints, directory, lock, metrics_log, untrusted
+from flax_attn.runs import checkpoints, directory, stored
 from flax_attn.runs.checkpoints import Note
 from flax_attn.runs.directory import begin, check_no_file_of_run, read_config, read_stored
 
@@ -26,7 +26,7 @@ ROWS = [{"epoch": 0, "seed": 0, "step": 0, "mse": 1 / 3}]
 def run(tmp_path):
     path = tmp_path / "run"
     begin(path, CONFIG | {"derived": {"mean": 3.3}}, {"labels.json": ["a"]})
-    metrics_log.write(path, ROWS)
+    stored.write_rows(path, ROWS)
     return path
 
 
@@ -67,7 +67,7 @@ def test_a_run_whose_rate_falls_to_zero_does_not_grow(tmp_path):
 
 def test_a_run_that_goes_on_has_no_results_and_no_half_written_files(run):
     (run / "figures").mkdir()
-    directory.write_json(run, "summary.json", {"epochs": 5})
+    stored.write_json(run / "summary.json", {"epochs": 5})
     half = [run / ".config.1.partial.json", run / "figures" / ".a.partial.png"]
     mine = [run / "notes.partial.txt", run / "figures" / "my.partial.png"]
     for path in (*half, *mine):
@@ -147,29 +147,20 @@ def test_an_output_never_replaces_a_file_of_a_run(run):
     check_no_file_of_run(run / "figures" / "mine.png", "--output")
     for folder in (run / "checkpoints" / "inside", run / "inside"):
         with pytest.raises(UsageError, match=f"inside the run {run};"):
-            lock.check_place(folder)
+            directory.check_place(folder)
 
 
-def test_json_that_could_not_be_read_again_is_not_written(run, monkeypatch):
-    monkeypatch.setattr(directory, "LARGEST_JSON", 1_000)
-    with pytest.raises(UsageError, match="expected at most 1,000 bytes"):
-        directory.write_json(run, "tokenizer.json", ["x" * 2_000])
-    assert not (run / "tokenizer.json").exists()
-
-
-def test_files_have_a_largest_size_and_a_directory_is_none(run):
-    assert len(untrusted.read_bytes(run, "labels.json", 20)) <= 20
+def test_a_directory_in_place_of_a_file_is_told(run):
     (run / "figures").mkdir()
-    for name, largest in (("labels.json", 3), ("figures", 10**6)):
-        with pytest.raises(UsageError, match=name):
-            untrusted.read_bytes(run, name, largest)
+    with pytest.raises(UsageError, match=r"cannot read .*figures"):
+        stored.read_json(run / "figures")
 
 
 def test_the_rows_are_read_as_they_were_appended(run):
     more = [ROWS[0] | {"epoch": 1, "mse": 0.1}]
-    metrics_log.append(run, more)
-    assert metrics_log.read(run) == ROWS + more
+    stored.append_rows(run, more)
+    assert stored.read_rows(run) == ROWS + more
     for line in ("[]", '{"epoch": "1"}', '{"torn'):
         (run / "metrics.jsonl").write_text(line + "\n")
         with pytest.raises(UsageError, match=r"metrics\.jsonl is damaged"):
-            metrics_log.read(run)
+            stored.read_rows(run)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flax_attn.errors import UsageError
-from flax_attn.runs import examples, reading
+from flax_attn.runs import reading, stored
 from flax_attn.runs.reading import read
 from tests.written_runs import write_run
 
@@ -88,10 +88,13 @@ def test_an_array_that_is_shorter_than_what_was_written_is_damage(tmp_path):
         read(path.parent)
 
 
-def test_weights_that_are_too_large_or_too_many_are_left_out_the_largest_first(monkeypatch):
-    monkeypatch.setattr(examples, "LARGEST", 1_000)
+def test_weights_that_are_too_large_or_too_many_are_left_out_the_largest_first(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(stored, "LARGEST", 1_000)
     arrays = {"inputs": np.zeros(60), "attention/a": np.zeros(60), "attention/b": np.zeros(20)}
-    assert set(examples.fitting(arrays)) == {"inputs", "attention/b"}
-    assert set(examples.fitting(arrays | {"inputs": np.zeros(5)})) == set(arrays)
-    monkeypatch.setattr(examples, "MOST_ATTENTIONS", 1)
-    assert set(examples.fitting(arrays | {"inputs": np.zeros(5)})) == {"inputs", "attention/b"}
+    assert stored.write_examples(tmp_path, arrays) == ["attention/a"]
+    assert set(stored.read_arrays(tmp_path / "examples.npz")) == {"inputs", "attention/b"}
+    assert stored.write_examples(tmp_path, arrays | {"inputs": np.zeros(5)}) == []
+    monkeypatch.setattr(stored, "MOST_ATTENTIONS", 1)
+    assert stored.write_examples(tmp_path, arrays | {"inputs": np.zeros(5)}) == ["attention/a"]

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.data.normalization import Normalization
 from flax_attn.data.sets import MNIST, LargestCount
 from flax_attn.tasks.artifacts import Prediction, Recipe
+from flax_attn.tasks.inputs.signals import Normalization
 from flax_attn.tasks.targets.classes import Classes
 from flax_attn.tasks.targets.numbers import Number, number_of
 

@@ -11,7 +11,6 @@ from flax_attn.data.sets.kinds import ImageData as ImageData
 from flax_attn.data.sets.kinds import PairData as PairData
 from flax_attn.data.sets.kinds import SignalData as SignalData
 from flax_attn.data.sets.kinds import TextData as TextData
-from flax_attn.data.sets.kinds import Training as Training
 from flax_attn.data.sets.language import LanguageData as LanguageData
 from flax_attn.data.sets.language import Names as Names
 from flax_attn.data.sets.language import Repeats as Repeats

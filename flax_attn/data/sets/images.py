@@ -1,5 +1,6 @@
 """Data sets of images."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -9,11 +10,10 @@ from msgspec import Meta
 
 from flax_attn.data import archive, contents, pictures
 from flax_attn.data.contents import as_pixels
-from flax_attn.data.raw import Columns, Raw, complete
-from flax_attn.data.sets.kinds import ImageData
-from flax_attn.data.splits import stratified
+from flax_attn.data.raw import Columns, Raw, complete, stratified
+from flax_attn.data.sets.kinds import ImageData, Rules
 from flax_attn.files import expanded, sha256
-from flax_attn.schema import FilePath, Fraction, NonNegativeInt, require
+from flax_attn.schema import FilePath, Fraction, NonNegativeInt
 
 Side = Annotated[int, Meta(ge=0, le=8_192)]  # pixels
 
@@ -83,10 +83,10 @@ class ImageFiles(ImageData):
     valid_fraction: Fraction = 0.1
     test_fraction: Fraction = 0.1
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def rules(self, evaluate: Collection[str]) -> Rules:
         are_alike = (self.height == 0) == (self.width == 0)
-        require(are_alike, "data.height and data.width both above 0, or both 0")
+        expected = "data.height and data.width both above 0, or both 0"
+        return super().rules(evaluate) | {expected: are_alike}
 
     @property
     def image_shape(self) -> tuple[int, int] | None:

@@ -4,27 +4,21 @@ Each kind says what `load` returns. A data set of one's own is a subclass of a k
 """
 
 import abc
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Array
 from msgspec import Meta
 
 from flax_attn.data.raw import Columns, Raw
-from flax_attn.schema import LARGEST, NonNegativeInt, PositiveInt, Seed, SmallCount, require
+from flax_attn.schema import LARGEST, NonNegativeInt, PositiveInt, Seed, SmallCount
 
 Preprocessing = Literal["news", "news words", "words", "lower", "marked"]
+Rules = dict[str, bool]  # whether each holds, by what it expects
 VocabularySize = Annotated[int, Meta(ge=3, le=LARGEST)]  # two are for padding and the unknown
-
-
-class Training(NamedTuple):
-    """The splits that are measured, the batch, and whether the best epoch is kept."""
-
-    evaluate: tuple[str, ...]
-    batch_size: int
-    keep_best: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,23 +31,28 @@ class DataSet(abc.ABC):
         target: `signal`, `number`, `classes`, `text` or `next`. A data set with several has a field
             of this name.
         seed: decides the data and their splits, the same for all seeds of a run.
+        subset: how many of the first training examples are trained on; 0 for all.
+        fresh: whether every step draws new examples by `draw`.
     """
 
     topic: ClassVar[str] = "other data"
     input: ClassVar[str] = ""
     target: ClassVar[str] = ""
+    subset: ClassVar[int] = 0
+    fresh: ClassVar[bool] = False
 
     seed: Seed = 42
 
-    def __post_init__(self) -> None:
-        """Raises a UsageError if fields do not go together."""
-        shares = [getattr(self, name, 0.0) for name in ("valid_fraction", "test_fraction")]
-        require(sum(shares) < 1, "data.valid_fraction and data.test_fraction together below 1")
-
-    def check_training(self, training: Training) -> None:
-        """Raises a UsageError if the data cannot be trained on in this way."""
-        fit = getattr(self, "valid_fraction", 1.0) or "valid" not in training.evaluate
-        require(fit, "data.valid_fraction above 0 with 'valid' in config key 'evaluate'")
+    def rules(self, evaluate: Collection[str]) -> Rules:
+        """Returns the rules between fields, of data on which the splits `evaluate` are measured."""
+        valid, test = (getattr(self, f"{name}_fraction", 0.0) for name in ("valid", "test"))
+        is_held_out = valid > 0 or not hasattr(self, "valid_fraction")
+        return {
+            "data.valid_fraction and data.test_fraction together below 1": valid + test < 1,
+            "data.valid_fraction above 0 with 'valid' in config key 'evaluate'": (
+                is_held_out or "valid" not in evaluate
+            ),
+        }
 
     @abc.abstractmethod
     def load(self, manual_dir: Path | None) -> Raw:
@@ -61,21 +60,6 @@ class DataSet(abc.ABC):
 
         Raises a UsageError for data that are missing, damaged, or do not make a data set.
         """
-
-    @property
-    def task_name(self) -> str:
-        """Returns the name of the task, such as `signal-classes`."""
-        return f"{self.input}-{self.target}"
-
-    @property
-    def num_used(self) -> int | None:
-        """Returns how many of the first training examples are trained on; None for all."""
-        return None
-
-    @property
-    def draws_afresh(self) -> bool:
-        """Returns whether every step draws new examples by `draw`."""
-        return False
 
     def draw(self, key: Array, number: int) -> Columns:
         """Draws new examples from a key."""
@@ -94,11 +78,6 @@ class SignalData(DataSet):
     input = "signal"
     target = "signal"
     normalized: ClassVar[bool] = True
-
-    @property
-    def shape(self) -> tuple[int, int] | None:
-        """Returns the length and the channels of the inputs; None where only the data say."""
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,9 +124,9 @@ class Tokens(DataSet):
     num_buckets: SmallCount = 1
     shuffle: bool = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.shuffle or self.num_buckets == 1, "data.num_buckets=1 with data.shuffle=False")
+    def rules(self, evaluate: Collection[str]) -> Rules:
+        in_order = "data.num_buckets=1 with data.shuffle=False"
+        return super().rules(evaluate) | {in_order: self.shuffle or self.num_buckets == 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,11 +141,13 @@ class ReadTexts(Tokens):
     num_ngrams: NonNegativeInt = 0
     num_pairs: NonNegativeInt = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.num_ngrams != 1, "data.num_ngrams of 0 (for none) or above 1")
-        fit = self.tokenizer == "word" or not (self.num_ngrams or self.num_pairs)
-        require(fit, "data.tokenizer=word with data.num_ngrams or data.num_pairs")
+    def rules(self, evaluate: Collection[str]) -> Rules:
+        return super().rules(evaluate) | {
+            "data.num_ngrams of 0 (for none) or above 1": self.num_ngrams != 1,
+            "data.tokenizer=word with data.num_ngrams or data.num_pairs": (
+                self.tokenizer == "word" or not (self.num_ngrams or self.num_pairs)
+            ),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,10 +177,6 @@ class PairData(Tokens):
     max_length: PositiveInt = 100
     num_buckets: SmallCount = 4
     shared_vocabulary: bool = False
-
-    @property
-    def task_name(self) -> str:  # `target` may be the name of a language
-        return "text-text"
 
     def prepare(self, source: str) -> str:
         """Writes a source of the user's as the data set writes its own."""

@@ -1,6 +1,6 @@
 """Data sets of running text, for language models."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -9,9 +9,8 @@ from msgspec import Meta
 
 from flax_attn.data import toy
 from flax_attn.data.files import read_text
-from flax_attn.data.raw import Columns, Raw
-from flax_attn.data.sets.kinds import DataSet, VocabularySize
-from flax_attn.data.splits import at_random
+from flax_attn.data.raw import Columns, Raw, at_random
+from flax_attn.data.sets.kinds import DataSet, Rules, VocabularySize
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import LARGEST, Count, FilePath, Fraction, require
 
@@ -43,10 +42,10 @@ class LanguageData(DataSet):
     valid_fraction: Fraction = 0.0
     test_fraction: Annotated[float, Meta(gt=0, lt=1)] = 0.1
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def rules(self, evaluate: Collection[str]) -> Rules:
         fit = self.tokenizer == "character" or self.vocabulary_size >= NUM_BYTES
-        require(fit, f"data.vocabulary_size of {NUM_BYTES} or above for data.tokenizer=bytes")
+        expected = f"data.vocabulary_size of {NUM_BYTES} or above for data.tokenizer=bytes"
+        return super().rules(evaluate) | {expected: fit}
 
     @property
     def most_repeated(self) -> int:
@@ -137,11 +136,12 @@ class Repeats(MadeLines):
     min_letters: Letters = 5
     max_letters: Letters = 24
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def rules(self, evaluate: Collection[str]) -> Rules:
         least, most = self.min_letters, self.max_letters
-        require(least <= most, "data.min_letters of at most data.max_letters")
-        require(self.max_length > 2 * most, "data.max_length above twice data.max_letters")
+        return super().rules(evaluate) | {
+            "data.min_letters of at most data.max_letters": least <= most,
+            "data.max_length above twice data.max_letters": self.max_length > 2 * most,
+        }
 
     @property
     def most_repeated(self) -> int:

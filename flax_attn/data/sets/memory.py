@@ -6,7 +6,7 @@ A config records their SHA-256, not the contents.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,7 +15,7 @@ import numpy as np
 
 from flax_attn.data import contents
 from flax_attn.data.raw import SPLITS, Columns, Raw, complete
-from flax_attn.data.sets.kinds import DataSet, ImageData, PairData, SignalData, TextData, Training
+from flax_attn.data.sets.kinds import DataSet, ImageData, PairData, Rules, SignalData, TextData
 from flax_attn.errors import UsageError
 from flax_attn.schema import Fraction, Split, require
 from flax_attn.types import JsonObject, UserInput
@@ -41,9 +41,10 @@ class InMemory(DataSet):
         default=None, repr=False, compare=False, metadata={"stored": False}
     )
 
-    def check_training(self, training: Training) -> None:
-        fit = {"valid"} & {*self.splits} or self.valid_fraction or "valid" not in training.evaluate
-        require(fit, "validation examples: data={'valid': ...} or a data.valid_fraction above 0")
+    def rules(self, evaluate: Collection[str]) -> Rules:
+        is_given = "valid" in self.splits or self.valid_fraction > 0 or "valid" not in evaluate
+        expected = "validation examples: data={'valid': ...} or a data.valid_fraction above 0"
+        return super().rules(()) | {expected: is_given}
 
     def load(self, manual_dir: Path | None) -> Raw:
         if self.content is None:

@@ -67,10 +67,6 @@ class LargestCount(Drawn, TextData):
 class BoxSums(Drawn, SignalData):
     """Signals of the shapes task, each with the sum of the heights of its two boxes."""
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return shapes.LENGTH, 1
-
     def load(self, manual_dir: Path | None) -> Raw:
         sizes: Options = {"num_train": self.num_train, "num_test": self.num_test}
         drawn = shapes.splits(self.seed, **sizes, valid_fraction=self.valid_fraction)

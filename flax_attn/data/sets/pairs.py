@@ -1,6 +1,6 @@
 """Data sets of pairs of texts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -11,7 +11,7 @@ from msgspec import Meta
 from flax_attn.data import dates, pairs, toy
 from flax_attn.data.pairs import Pair
 from flax_attn.data.raw import Columns, Raw
-from flax_attn.data.sets.kinds import PairData
+from flax_attn.data.sets.kinds import PairData, Rules
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import Count, FilePath, NonNegativeInt, PositiveInt, SmallCount, require
 
@@ -53,10 +53,9 @@ class Reverse(MadePairs):
     min_letters: SmallCount = 3
     max_letters: SmallCount = 12
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        are_ordered = self.min_letters <= self.max_letters
-        require(are_ordered, "data.min_letters of at most data.max_letters")
+    def rules(self, evaluate: Collection[str]) -> Rules:
+        ordered = self.min_letters <= self.max_letters
+        return super().rules(evaluate) | {"data.min_letters of at most data.max_letters": ordered}
 
     def prepare(self, source: str) -> str:
         """Puts spaces between letters, so `abc` is the same as `a b c`."""
@@ -93,9 +92,9 @@ class Multi30k(PairData):
     max_words: NonNegativeInt = 0
     num_train: NonNegativeInt = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.source != self.target, "two languages as data.source and data.target")
+    def rules(self, evaluate: Collection[str]) -> Rules:
+        differ = self.source != self.target
+        return super().rules(evaluate) | {"two languages as data.source and data.target": differ}
 
     def load(self, manual_dir: Path | None) -> Raw:
         from flax_attn.data import multi30k  # its reader takes as long to import as jax
@@ -125,10 +124,10 @@ class PairsTSV(PairData):
     valid_fraction: HeldOut = 0.05
     test_fraction: HeldOut = 0.05
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        columns = {self.source_column, self.target_column}
-        require(len(columns) == 2, "two columns as data.source_column and data.target_column")
+    def rules(self, evaluate: Collection[str]) -> Rules:
+        differ = self.source_column != self.target_column
+        expected = "two columns as data.source_column and data.target_column"
+        return super().rules(evaluate) | {expected: differ}
 
     def load(self, manual_dir: Path | None) -> Raw:
         """Splits the pairs in three at random, each once, and all of a source in one part."""

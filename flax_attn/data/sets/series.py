@@ -1,5 +1,6 @@
 """Data sets of several series."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -9,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from flax_attn.data.raw import Columns, Raw
-from flax_attn.data.sets.kinds import SignalData, Training
-from flax_attn.schema import Count, NonNegativeInt, PositiveInt, require
+from flax_attn.data.sets.kinds import Rules, SignalData
+from flax_attn.schema import Count, NonNegativeInt, PositiveInt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,17 +34,9 @@ class InputSeries(SignalData):
     num_valid: Count = 500
     num_test: Count = 500
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.relevant < self.num_series, "data.relevant below data.num_series")
-
-    def check_training(self, training: Training) -> None:
-        most = self.num_train
-        require(training.batch_size <= most, f"batch_size at most the {most} training examples")
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.length, self.num_series
+    def rules(self, evaluate: Collection[str]) -> Rules:
+        below = "data.relevant below data.num_series"
+        return super().rules(evaluate) | {below: self.relevant < self.num_series}
 
     def load(self, manual_dir: Path | None) -> Raw:
         counts = {"train": self.num_train, "valid": self.num_valid, "test": self.num_test}

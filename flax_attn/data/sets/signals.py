@@ -1,5 +1,6 @@
 """Data sets of signals."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -9,9 +10,9 @@ from jaxtyping import Array
 
 from flax_attn.data import archive, contents, shapes
 from flax_attn.data.raw import Columns, Raw, complete
-from flax_attn.data.sets.kinds import SignalData, Training
+from flax_attn.data.sets.kinds import Rules, SignalData
 from flax_attn.files import expanded, sha256
-from flax_attn.schema import Count, FilePath, Fraction, NonNegativeInt, require
+from flax_attn.schema import Count, FilePath, Fraction, NonNegativeInt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,34 +36,13 @@ class Shapes(SignalData):
     subset: NonNegativeInt = 0
     fresh: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(not (self.fresh and self.subset), "data.subset=0 with data.fresh=True")
-
-    def check_training(self, training: Training) -> None:
-        is_some = round(self.num_train * self.valid_fraction) or "valid" not in training.evaluate
-        require(is_some, "data.valid_fraction above 0 with 'valid' in config key 'evaluate'")
-        stored = not (self.fresh and "train" in training.evaluate)
-        require(stored, "no 'train' in config key 'evaluate' with data.fresh=True")
-        most = self.num_used
-        require(training.batch_size <= most, f"batch_size at most the {most} training examples")
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return shapes.LENGTH, 1
-
-    @property
-    def num_used(self) -> int:
-        """Returns the number of stored examples that a run trains on.
-
-        It is what validation leaves, or the subset of that.
-        """
-        num_left = self.num_train - round(self.num_train * self.valid_fraction)
-        return min(self.subset, num_left) if self.subset else num_left
-
-    @property
-    def draws_afresh(self) -> bool:
-        return self.fresh
+    def rules(self, evaluate: Collection[str]) -> Rules:
+        return super().rules(evaluate) | {
+            "data.subset=0 with data.fresh=True": not (self.fresh and self.subset),
+            "no 'train' in config key 'evaluate' with data.fresh=True": (
+                not (self.fresh and "train" in evaluate)
+            ),
+        }
 
     def load(self, manual_dir: Path | None) -> Raw:
         names = "num_train", "num_test", "valid_fraction", "task", "height_rule"

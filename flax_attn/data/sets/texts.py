@@ -1,7 +1,7 @@
 """Data sets of texts, with the class or a number of each."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -10,7 +10,7 @@ import numpy as np
 
 from flax_attn.data import table
 from flax_attn.data.raw import ALL, Columns, Raw, complete
-from flax_attn.data.sets.kinds import TextData
+from flax_attn.data.sets.kinds import Rules, TextData
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import FilePath, Fraction, require
 
@@ -108,10 +108,11 @@ class TextTable(TextData):
     valid_fraction: Fraction = 0.1
     test_fraction: Fraction = 0.1
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        has_test = self.test_file or self.test_fraction
-        require(has_test, "data.test_fraction above 0, or a data.test_file")
+    def rules(self, evaluate: Collection[str]) -> Rules:
+        has_test = bool(self.test_file or self.test_fraction)
+        return super().rules(evaluate) | {
+            "data.test_fraction above 0, or a data.test_file": has_test
+        }
 
     @abc.abstractmethod
     def rows_in(self, path: str) -> Columns:

@@ -1,13 +1,13 @@
 """Signals `(n, t, channels)`: one or several series of numbers, sampled at the same steps."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
 
 from flax_attn.data.contents import float32
-from flax_attn.data.normalization import Normalization
 from flax_attn.data.raw import Raw
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError
@@ -22,6 +22,33 @@ from flax_attn.types import Json, JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
     from flax_attn.analysis.drawing import Figure
+
+
+class Normalization(NamedTuple):
+    """`(x - mean) / std` and back."""
+
+    mean: float
+    std: float
+
+    @classmethod
+    def of(cls, *arrays: Tree) -> "Normalization":
+        """Computes the mean and deviation of all elements of all arrays, in double precision."""
+        parts = [np.ravel(array) for array in arrays]
+        count = sum(len(part) for part in parts)
+        mean = sum(part.sum(dtype=np.float64) for part in parts) / count
+        squares = sum(np.square(np.subtract(part, mean, dtype=np.float64)).sum() for part in parts)
+        return cls(float(mean), float(np.sqrt(squares / count)))
+
+    @classmethod
+    def restore(cls, values: Mapping[str, Json]) -> "Normalization":
+        """Restores the one that a run keeps."""
+        return cls(*(float(values[key]) for key in cls._fields))
+
+    def apply(self, x: Tree) -> Tree:
+        return (x - self.mean) / self.std
+
+    def undo(self, x: Tree) -> Tree:
+        return x * self.std + self.mean
 
 
 @dataclass(frozen=True)
@@ -155,11 +182,7 @@ def channels_of(run: Record, name: str, index: int) -> Json:
 
 
 def check_rows(data: DataSet, inputs: np.ndarray | jax.Array) -> None:
-    """Raises a UsageError for signals of another shape than the data set says, or with NaN."""
-    expected = getattr(data, "shape", None)
-    is_wrong = expected is not None and inputs.shape[1:] != tuple(expected)
-    if inputs.ndim != 3 or is_wrong or not np.isfinite(inputs).all():
-        shape = ", ".join(map(str, ("n", *(expected or ("t", "channels")))))
-        raise UsageError(
-            f"expected finite signals ({shape}) from {type(data).__name__}, got {inputs.shape}"
-        )
+    """Raises a UsageError for signals of a data set that are of no shape, or not finite."""
+    if inputs.ndim != 3 or not np.isfinite(inputs).all():
+        name, got = type(data).__name__, inputs.shape
+        raise UsageError(f"expected finite signals (n, t, channels) from {name}, got {got}")

@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Array
 from rich.text import Text
 
-from flax_attn.data.normalization import Normalization
 from flax_attn.data.raw import Raw
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError, escaped
@@ -27,6 +26,7 @@ from flax_attn.tasks.artifacts import (
     outputs_of,
 )
 from flax_attn.tasks.inputs.base import Input
+from flax_attn.tasks.inputs.signals import Normalization
 from flax_attn.tasks.targets.base import Target, with_penalty
 from flax_attn.tasks.token_rows import describe_tokens, print_tokens
 from flax_attn.training.metrics import mask_of, squared_error, weighted_mean

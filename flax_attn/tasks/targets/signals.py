@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from flax_attn.data.normalization import Normalization
 from flax_attn.data.raw import Raw
 from flax_attn.data.sets import DataSet
 from flax_attn.runs.reading import Record
@@ -22,7 +21,7 @@ from flax_attn.tasks.artifacts import (
     outputs_of,
 )
 from flax_attn.tasks.inputs.base import Input
-from flax_attn.tasks.inputs.signals import Signals, channels_of
+from flax_attn.tasks.inputs.signals import Normalization, Signals, channels_of
 from flax_attn.tasks.targets.base import Target
 from flax_attn.training.metrics import Metric, mask_of, squared_error, weighted_mean
 from flax_attn.types import Batch, JsonObject, Tree, UserInput

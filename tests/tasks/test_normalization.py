@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from flax_attn.data.normalization import Normalization
+from flax_attn.tasks.inputs.signals import Normalization
 
 
 def test_it_is_of_all_numbers_of_all_arrays_together():
