@@ -428,7 +428,7 @@ def end_epoch(
         states = states.with_changes(**put(programs.mesh, changes, SEEDS))
     rows = repeat_last(rows, stopped | diverged, now.rows)
     if config.by_validation:
-        states = programs.after_epoch(states, scores["valid"][task.score], np.int32(number))
+        states = programs.after_epoch(states, scores["valid"][task.target.score], np.int32(number))
     return states, rows
 
 
@@ -510,7 +510,7 @@ def finish(
         "stopped": bool(states.stopped.all()),
         "steps": int(states.step.max()),
         "train_seconds": round(now.seconds, 1),
-        "measured": task.measured,
+        "measured": task.target.measured,
         "metrics": metrics,
     } | examples.summary
     arrays: Tree = fitting(examples.arrays)

@@ -214,7 +214,7 @@ def test_the_words_that_mattered_are_those_without_which_a_text_says_less(films,
         words = [token["token"] for token in row["tokens"]]
         for i, token in enumerate(row["tokens"]):
             (fewer,) = films.predict([" ".join([*words[:i], *words[i + 1 :]])]).outputs
-            change = fewer[films.task.class_names().index(best)] - share
+            change = fewer[films.task.target.class_names().index(best)] - share
             np.testing.assert_allclose(token["change"], change, atol=1e-5)
             assert 0 <= token["weight"] <= 1
     code, out, _ = predict(capsys, films.path, "so dull", "--why")

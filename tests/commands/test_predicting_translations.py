@@ -217,9 +217,9 @@ def test_the_test_is_of_the_beam_and_greedy_beside_it(monkeypatch):
 
     def fake(model, params, inputs, decoding, **options):
         asked.append((decoding, options))
-        texts = [pair.target for pair in task.pairs] if decoding.beam == 5 else ["1999-01-01"] * 5
+        texts = task.raw.splits["test"].targets if decoding.beam == 5 else ["1999-01-01"] * 5
         flat = np.ones((10, inputs["source"].shape[1]))
-        return [[Translation(task.encoder.target.encode(text), 0.0, True, flat)] for text in texts]
+        return [[Translation(task.inputs.target.encode(text), 0.0, True, flat)] for text in texts]
 
     monkeypatch.setattr(translation, "translate", fake)
     metrics = task.examples(nn.Module(), [{}]).metrics
