@@ -72,12 +72,15 @@ def predict(args: argparse.Namespace) -> list[Path]:
     names, given, table, usable = inputs.requested(request)
     search: Options = {"beam": request.beam, "num_best": request.num_best} if takes_beam else {}
     prediction = run.predict(given, **search)
-    if (table is None and (target.name != "signal" or request.as_json)) or request.why:
+    if target.name == "classes":  # a published encoder without a head has states alone
+        require(prediction.names, "a model with classes; in Python, predict returns its states")
+    is_told = request.as_json or request.why
+    if is_told or (table is None and target.name != "signal"):
         rows = target.describe(names, prediction)
         if request.why and isinstance(inputs, Texts):
             moved = evidence.changes(run, inputs, names)
             evidence.add(rows, prediction.tokens, moved, prediction.names)
-        if output is None or request.as_json or request.why:
+        if output is None or is_told:
             tell(request, run.task, rows, console)
     to_write: ToWrite = {}
     if output is not None and table is not None:

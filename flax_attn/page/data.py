@@ -79,7 +79,7 @@ def examples(run: Record) -> tuple[list[JsonObject], list[str]]:
     inputs, target = TASKS[run.task].input_class, TASKS[run.task].target_class
     number = min(inputs.num_examples, len(run.examples["inputs"]), NUM_EXAMPLES)
     made = [inputs.example(run, i) | target.example(run, i) for i in range(number)]
-    weights = [inputs.weights(run, i) for i in range(number)]
+    weights = [weights_of(run, i) for i in range(number)]
     packed = [{name: pack(of_one) for name, of_one in row.items()} for row in weights]
     sizes = np.cumsum([sum(len(one["data"]) for one in row.values()) for row in packed])
     fitting = int((sizes <= ROOM).sum())
@@ -90,6 +90,11 @@ def examples(run: Record) -> tuple[list[JsonObject], list[str]]:
     if fitting < number:
         lines.append(f"Attention is large here: {fitting} of {number} examples are shown.")
     return [one | {"attention": row} for one, row in zip(made[:fitting], packed)], lines
+
+
+def weights_of(run: Record, index: int) -> dict[str, Weights]:
+    """Returns the attention of an example by name. Hops are heads with one query each."""
+    return TASKS[run.task].input_class.weights(run, index)
 
 
 def _largest(weights: Weights) -> Weights:
@@ -116,8 +121,8 @@ def num_test(run: Record) -> int | None:
 
 def attention_of(run: Record) -> list[JsonObject]:
     """Returns the names of attentions, and how many heads or hops each has."""
-    inputs, is_some = TASKS[run.task].input_class, len(run.examples["inputs"])
-    weights = inputs.weights(run, 0) if is_some else dict.fromkeys(run.attention, ())
+    is_some = len(run.examples["inputs"])
+    weights = weights_of(run, 0) if is_some else dict.fromkeys(run.attention, ())
     return [
         {"name": name, "heads": len(heads), "of": "hop" if of_hops(name) else "head"}
         for name, heads in weights.items()

@@ -124,8 +124,8 @@ class TextsOfTexts(Task):
             num_best: how many translations of each text are wanted, at most the beam.
         """
         beam = self.recipe.decoding.beam if beam is None else beam
-        schema.convert("beam", beam, Annotated[int, Meta(ge=1, le=MOST_BEAM)])
-        schema.convert("num_best", num_best, Annotated[int, Meta(ge=1, le=int(beam))])
+        schema.convert("beam (--beam)", beam, Annotated[int, Meta(ge=1, le=MOST_BEAM)])
+        schema.convert("num_best (--best)", num_best, Annotated[int, Meta(ge=1, le=int(beam))])
         sources, tokens, known = self.inputs.read(inputs)
         options = self._search(dataclasses.replace(self.recipe.decoding, beam=beam), num_best)
         best = iter(translate(model, params[0], sources, **options) if sources else [])

@@ -286,7 +286,7 @@ def test_simple_classifiers_stand_beside_the_test_accuracy(films, tmp_path, caps
     assert simple["the largest class alone"] == 0.5
     assert simple["TF-IDF with logistic regression"] == 1
     record = reading.read(films.path)
-    note = tasks.TASKS[record.task].baseline_note(record)
+    note = tasks.TASKS[record.task].target_class.baseline_note(record)
     assert "50 %" in note
     assert "100 %" in note
     file = write(tmp_path / "own.csv", ROWS, ["the user's", "sentiment"])

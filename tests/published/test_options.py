@@ -170,7 +170,7 @@ def test_a_text_that_is_cut_is_warned_of_and_empty_ones_are_refused(folders, cap
 
 
 def test_tokens_are_written_with_their_blanks_and_parts_as_numbers(folders):
-    tokenizer = tasks.load(folders["gpt2"])[0].tokenizer
+    tokenizer = tasks.load(folders["gpt2"])[0].inputs.tokenizer
     first, second = tokenizer.encode("é")
     assert tokenizer.written(first) == f"<{first}>"
     assert tokenizer.split(" a") == [" ", "a"]
@@ -235,7 +235,7 @@ def test_a_text_ends_at_an_end_token_that_is_written_and_not_at_one_of_its_promp
 
 def test_a_tokenizer_of_another_model_is_warned_of_and_one_without_a_mask_told(tmp_path):
     folder, said = tiny.write_gpt2(tmp_path / "gpt2", num_blocks=1), []
-    whole = tasks.load(folder, warn=said.append)[0].tokenizer.size
+    whole = tasks.load(folder, warn=said.append)[0].inputs.tokenizer.size
     assert not said
     words = tiny.write_bert(tmp_path / "bert")
     (folder / "tokenizer.json").write_bytes((words / "tokenizer.json").read_bytes())

@@ -21,7 +21,6 @@ from flax_attn.data.sets.texts import TextCSV
 from flax_attn.data.text import encode_labels
 from flax_attn.errors import escaped
 from flax_attn.runs.reading import Record
-from flax_attn.schema import require
 from flax_attn.tasks import baselines, replies
 from flax_attn.tasks.artifacts import (
     Evaluation,
@@ -143,8 +142,6 @@ class Classes(Target):
         return replies.classified(output, self.names)
 
     def describe(self, names: Sequence[str], prediction: Prediction) -> list[JsonObject]:
-        # a published encoder without a head has states alone
-        require(prediction.names, "a model with classes; in Python, predict returns its states")
         rows: list[JsonObject] = []
         tokens, (_, attention) = describe_tokens(prediction), first_attention(prediction)
         for i, (name, shares) in enumerate(zip(names, outputs_of(prediction))):
