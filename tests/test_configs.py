@@ -131,7 +131,7 @@ def test_two_steps(name, request, tmp_path):
         states, jnp.int32(1), jax.tree.map(jnp.asarray, task.rows.train)
     )
     assert int(states.step[0]) == 2
-    assert 0 < float(metrics[task.score][0]) < 10
+    assert 0 < float(metrics[task.target.score][0]) < 10
     moved = [
         float(np.abs(a - b).max())
         for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(states.params))

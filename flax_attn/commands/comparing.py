@@ -6,7 +6,7 @@ import numpy as np
 from rich.console import Console
 
 from flax_attn import tasks
-from flax_attn.analysis import tables
+from flax_attn.analysis import shapes, tables
 from flax_attn.analysis.drawing import Figure, save
 from flax_attn.analysis.losses import loss_curves
 from flax_attn.files import missing, remove_empty
@@ -52,6 +52,7 @@ def draw(runs: list[Record], console: Console) -> dict[str, Figure]:
     drawn = {"loss": loss_curves(runs)}
     inputs = [run.examples["inputs"] for run in runs]
     if all(np.array_equal(one, inputs[0]) for one in inputs):
-        return drawn | tasks.TASKS[runs[0].task].draw_together(runs)
+        is_drawn = runs[0].task == "signal-signal" and "relevant" not in runs[0].config["data"]
+        return drawn | ({"predictions": shapes.predictions(runs)} if is_drawn else {})
     console.print("the runs were tested on different data, so their predictions are drawn apart")
     return drawn

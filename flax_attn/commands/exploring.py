@@ -63,7 +63,7 @@ def announce(server: Explorer, names: str, opens: bool) -> None:
 
 def check_inputs(runs: list[Run]) -> None:
     """Raises a UsageError for two runs on one kind of input whose inputs have other sizes."""
-    shapes = [getattr(getattr(run.task, "inputs", None), "shape", None) for run in runs]
+    shapes = [getattr(run.task.inputs, "shape", None) for run in runs]
     if len({run.task.name.partition("-")[0] for run in runs}) == 1:
         got = " and ".join(map(str, shapes))
         require(len(set(shapes)) == 1, f"two runs that take the same input, got {got}")

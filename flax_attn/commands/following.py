@@ -49,7 +49,7 @@ class Follower:
         task, model, params, rows = trained
         record = record_of(self.config, self.workdir, trained)
         run = Run(self.workdir, task, model, params, self.config, record.summary, rows)
-        self.answers, self.does = Answers(run), task.summary(record)
+        self.answers, self.does = Answers(run), task.target.summary(record)
         make_page = lambda token: with_token(report([record], mode="follow"), token)
         self.server = open_explorer(self.port, make_page, [self.answers], self.state)
         announce(self.server, record.name, self.opens)
@@ -57,7 +57,7 @@ class Follower:
 
     def state(self) -> JsonObject:
         """Returns how far the training is. The page asks once a second."""
-        score = f"test/{self.answers.task.measured}"
+        score = f"test/{self.answers.task.target.measured}"
         epoch = self.rows[-1]["epoch"]
         newest = [row[score] for row in self.rows if row["epoch"] == epoch]
         mean = sum(newest) / len(newest)
@@ -100,7 +100,7 @@ def record_of(config: Config, workdir: Path, trained: Trained) -> Record:
         "stopped": False,
         "steps": 0,
         "train_seconds": 0.0,
-        "measured": task.measured,
+        "measured": task.target.measured,
         "metrics": {name: summarize_values(values) for name, values in tested.items()},
     } | examples.summary
     values = json.loads(json.dumps(config.values | {"derived": derived_of(task)}))

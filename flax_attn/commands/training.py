@@ -89,7 +89,7 @@ def train(
         return summary
     tables.print_results(summary, config.reference, console)
     say(f"run directory: {escaped(str(workdir))}")
-    remarks = config.task.remarks(reading.read(workdir), config.data)
+    remarks = config.task.target_class.remarks(reading.read(workdir), config.data)
     for line in (*remarks, *next_steps(config, workdir)):
         say(escaped(line))
     if follower is not None:
@@ -102,11 +102,17 @@ def next_steps(config: "Config", workdir: Path) -> list[str]:
     pictures = {path.stem: path for path in sorted((workdir / "figures").glob("*.png"))}
     best = [pictures[name] for name in BEST_PICTURES if name in pictures] or [*pictures.values()]
     lines = [f"look at {best[0]}"] if best else []
-    if (to_try := config.task.to_try(config.data, config.model_class)) is not None:
-        command, options = to_try
-        run = shlex.quote(str(workdir))
-        lines.append(f"then try: flax-attn {command} {run} {options}".rstrip())
-    return lines
+    run, of_input = shlex.quote(str(workdir)), config.task.input_class.name
+    why = "--why " if config.task.tells_why else ""
+    picture = "alignment" if config.task.target_class.takes_beam else "attention"
+    tries = {
+        "signal": f"explore {run}",
+        "image": f"predict {run} --input IMAGE.png --figure attention.png",
+        "text": f'predict {run} "A TEXT" {why}--figure {picture}.png',
+    }
+    if hasattr(config.model_class, "decode"):
+        tries["tokens"] = f"generate {run}"
+    return [*lines, *(f"then try: flax-attn {tries[name]}" for name in tries if name == of_input)]
 
 
 def import_jax() -> None:

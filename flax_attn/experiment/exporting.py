@@ -177,7 +177,7 @@ def trace(run: Run, params: list[Params], platform: str, rows: int) -> Exported:
 
 def of_any_size(run: Run) -> Tree:
     """Makes the shapes of inputs with any number of rows, and perhaps of any length."""
-    shapes, sample = run.task.input_shapes(), inputs_of(run)
+    shapes, sample = run.task.inputs.shapes(), inputs_of(run)
     if isinstance(shapes, str) and "t" in shapes and not takes_any_length(run.model, sample):
         shapes = shapes.replace("t", str(sample.shape[1]))
     return jax.export.symbolic_args_specs(sample, shapes)
@@ -191,7 +191,7 @@ def of_rows(run: Run, rows: int) -> Tree:
 
 def inputs_of(run: Run) -> Inputs:
     """Returns the inputs of the sample that predictions take."""
-    shapes, sample = run.task.input_shapes(), run.task.sample()
+    shapes, sample = run.task.inputs.shapes(), run.task.sample()
     return {name: sample[name] for name in shapes} if isinstance(shapes, dict) else sample
 
 

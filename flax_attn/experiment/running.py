@@ -423,7 +423,7 @@ def end_epoch(
         states = states.with_changes(**put(programs.mesh, changes, SEEDS))
     rows = repeat_last(rows, stopped | diverged, now.rows)
     if "valid" in config.decisive:
-        states = programs.after_epoch(states, scores["valid"][task.score], np.int32(number))
+        states = programs.after_epoch(states, scores["valid"][task.target.score], np.int32(number))
     return states, rows
 
 
@@ -500,7 +500,7 @@ def finish(
         "stopped": bool(states.stopped.all()),
         "steps": int(states.step.max()),
         "train_seconds": round(now.seconds, 1),
-        "measured": task.measured,
+        "measured": task.target.measured,
         "metrics": metrics,
     } | examples.summary
     if left_out := stored.write_examples(path, examples.arrays):

@@ -10,6 +10,7 @@ from flax_attn.experiment.loading import Run
 from flax_attn.explore.under_lens import Looking
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.page.data import safe
+from flax_attn.tasks import step_scores
 from flax_attn.tasks.asking import read
 from flax_attn.tasks.replies import EMPTY, WITHOUT_WEIGHTS
 from flax_attn.types import Json, JsonObject, Tree
@@ -21,9 +22,9 @@ class Answers:
     def __init__(self, run: Run) -> None:
         self.run, self.task = run, run.task
         self.params: list[Params] = list(run.params.values())
-        self.looking = Looking(
-            functools.partial(run.task.look, run.model), run.task.keeps_scores(run.model)
-        )
+        # no score leaves a loop
+        keeps_scores = not step_scores.in_loop(run.model)
+        self.looking = Looking(functools.partial(run.task.look, run.model), keeps_scores)
 
     def __call__(self, request: Json) -> JsonObject:
         """Returns the reply to a request. Its texts are escaped, as all that a page shows.

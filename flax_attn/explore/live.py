@@ -30,8 +30,8 @@ from flax_attn.explore.graph import Graph, Pool, as_json
 from flax_attn.explore.under_lens import Compute, Looking, Traced
 from flax_attn.models.forward import Params
 from flax_attn.tasks.asking import AS_TRAINED, NORMALIZERS, Settings
+from flax_attn.tasks.inputs.base import SERVED
 from flax_attn.tasks.replies import by_heads
-from flax_attn.tasks.task import SERVED
 from flax_attn.types import JsonObject, Tree
 
 MOST_BYTES = 1_000_000  # of the JSON
@@ -94,15 +94,15 @@ def written(run: Run, programs: PagePrograms) -> JsonObject:
         "programs": {program: {"outputs": arrays} for program, arrays in outputs.items()},
         "graph": graph,
         "constants": base64.b64encode(pool.content).decode(),
-        "classes": run.task.class_names(),
-        "text": run.task.tokenization(),
+        "classes": run.task.target.class_names(),
+        "text": run.task.inputs.tokenization(),
         "note": of_seeds(run),
     }
 
 
 def programs_of(run: Run) -> PagePrograms:
     """Traces the programs of a run's first seed. Errors are those of `live`, without the size."""
-    inputs, compute = run.task.live_inputs(), computation(run)
+    inputs, compute = run.task.inputs.live_shapes(), computation(run)
     settings = [jax.ShapeDtypeStruct(np.shape(array), array.dtype) for array in UNCHANGED]
     graph = Graph([*inputs.values(), *settings])
     outputs: dict[str, dict[str, int]] = {}

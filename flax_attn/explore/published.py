@@ -65,7 +65,7 @@ class PublishedAnswers:
         view = msgspec.structs.replace(asked.view, token=min(token, prepared.length - 1))
         looked = self._looked(asked, prepared, view)
         check_finite(looked["outputs"])
-        reply = replies.EMPTY | self._classified(looked["outputs"])
+        reply = replies.EMPTY | self.task.target.reply(looked["outputs"]) | {"outputs": None}
         if asked.changes:
             reply["effects"] = self._effects(asked, prepared, looked["outputs"])
         elif not asked.brief:
@@ -110,14 +110,6 @@ class PublishedAnswers:
             effects += (np.asarray(shares) - outputs[best])[: len(part)].tolist()
         return effects
 
-    def _classified(self, outputs: np.ndarray) -> JsonObject:
-        names = self.task.class_names()
-        assert names is not None
-        classified = replies.classified(outputs, names) | {"outputs": None}
-        if isinstance(self.task, Continued):
-            classified["writes"] = self.task.writes(outputs)
-        return classified
-
     def _shown(self, looked: dict[str, np.ndarray], prepared: Prepared, view: View) -> JsonObject:
         """Returns the parts of a reply on the heads and on one token."""
         name, at = self.names[view.attention], (view.attention, view.head)
@@ -142,7 +134,7 @@ class PublishedAnswers:
             path = {part: vector(looked[part][at]) for part in ("query", "key", "context")}
             shown["path"] = path | {"embedding": vector(looked["embedding"]), "after": None}
             if isinstance(self.task, Continued):
-                names = np.array(self.task.class_names(), object)[looked["next"]]
+                names = np.array(self.task.target.class_names(), object)[looked["next"]]
                 pairs = np.stack([names, looked["next_shares"].astype(object)], axis=-1)
                 shown["path"]["after"] = pairs.tolist()  # (blocks, NEXT, 2)
         return shown

@@ -34,19 +34,19 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
     shown, lines = examples(run)
     has_trained = any(row["epoch"] > 0 for row in run.sound_rows)
     changed, is_known = changes(run.config)
-    of_input, of_target = run.task.split("-")
+    target = TASKS[run.task].target_class
     return {
         "name": run.name,
-        "input": of_input,
-        "target": of_target,
+        "input": run.input,
+        "target": target.name,
         "data": run.config["data"]["name"],
         "files": run.files,
         "task": run.config["data"].get("task", ""),
         "relevant": run.config["data"].get("relevant"),
         "classes": run.config.get("derived", {}).get("classes"),
-        "does": TASKS[run.task].summary(run),
+        "does": target.summary(run),
         "sentence": sentence(run),
-        "comparison": TASKS[run.task].baseline_note(run),
+        "comparison": target.baseline_note(run),
         "command": command(run.config, changed),
         "changes": changed,
         "config_known": is_known,
@@ -65,7 +65,7 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
         "curves": curves(run.sound_rows),
         "attention": attention_of(run),
         "examples": shown,
-        "beside": TASKS[run.task].beside_examples(run),
+        "beside": target.beside_examples(run),
         "lines": lines,
         "live": live,
         "note": note,
@@ -76,9 +76,9 @@ def examples(run: Record) -> tuple[list[JsonObject], list[str]]:
     """Returns the examples of a run that there is room for, and lines on what was left out."""
     left_out = run.summary.get("left_out", [])
     lines = [f"The weights {name} are too large to be kept." for name in left_out]
-    kind = TASKS[run.task]
-    number = min(kind.num_examples(run), NUM_EXAMPLES)
-    made = [kind.example(run, i) for i in range(number)]
+    inputs, target = TASKS[run.task].input_class, TASKS[run.task].target_class
+    number = min(inputs.num_examples, len(run.examples["inputs"]), NUM_EXAMPLES)
+    made = [inputs.example(run, i) | target.example(run, i) for i in range(number)]
     weights = [weights_of(run, i) for i in range(number)]
     packed = [{name: pack(of_one) for name, of_one in row.items()} for row in weights]
     sizes = np.cumsum([sum(len(one["data"]) for one in row.values()) for row in packed])
@@ -94,7 +94,7 @@ def examples(run: Record) -> tuple[list[JsonObject], list[str]]:
 
 def weights_of(run: Record, index: int) -> dict[str, Weights]:
     """Returns the attention of an example by name. Hops are heads with one query each."""
-    return TASKS[run.task].weights(run, index)
+    return TASKS[run.task].input_class.weights(run, index)
 
 
 def _largest(weights: Weights) -> Weights:
@@ -107,7 +107,7 @@ def _largest(weights: Weights) -> Weights:
 
 def sentence(run: Record) -> str:
     """Returns what the model of a run does, and how well it does it on test data."""
-    does, seeds = TASKS[run.task].sentence(run), len(run.summary["seeds"])
+    does, seeds = TASKS[run.task].target_class.sentence(run), len(run.summary["seeds"])
     return f"{does} (mean of {seeds} seeds)" if seeds > 1 else does
 
 
@@ -121,9 +121,8 @@ def num_test(run: Record) -> int | None:
 
 def attention_of(run: Record) -> list[JsonObject]:
     """Returns the names of attentions, and how many heads or hops each has."""
-    weights = (
-        weights_of(run, 0) if len(run.examples["inputs"]) else dict.fromkeys(run.attention, ())
-    )
+    is_some = len(run.examples["inputs"])
+    weights = weights_of(run, 0) if is_some else dict.fromkeys(run.attention, ())
     return [
         {"name": name, "heads": len(heads), "of": "hop" if of_hops(name) else "head"}
         for name, heads in weights.items()

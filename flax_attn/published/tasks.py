@@ -8,7 +8,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import ClassVar, NamedTuple, NoReturn
 
 import flax.linen as nn
 import jax
@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
-from rich.console import Console
 
 from flax_attn.data.contents import as_pixels, real_numbers
 from flax_attn.data.sets import ImageData, LanguageData, TextData
@@ -28,14 +27,16 @@ from flax_attn.published.folder import HubTokenizer, ModelConfig, read_json, rea
 from flax_attn.published.modules import Decoder, Encoder, VisionTransformer
 from flax_attn.schema import require
 from flax_attn.tasks import ClassesOfImages, ClassesOfTexts
-from flax_attn.tasks.artifacts import Kept, Prediction, Recipe, Rows
+from flax_attn.tasks.artifacts import Prediction, Recipe
 from flax_attn.tasks.asking import Asked, check_length, longer, rounded
+from flax_attn.tasks.inputs.base import Input
 from flax_attn.tasks.inputs.images import Images
-from flax_attn.tasks.inputs.texts import Texts, as_texts
+from flax_attn.tasks.inputs.texts import Part, Texts, as_texts
+from flax_attn.tasks.inputs.tokens import Tokens
 from flax_attn.tasks.language import LanguageModel
-from flax_attn.tasks.pairs import Part
-from flax_attn.tasks.requests import Load, Request, warn
+from flax_attn.tasks.requests import warn
 from flax_attn.tasks.targets.classes import Classes
+from flax_attn.tasks.targets.next_token import NextToken
 from flax_attn.tasks.task import Task
 from flax_attn.types import JsonObject, Options, Tree, UserInput
 
@@ -100,23 +101,25 @@ class Prepared(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Continued(LanguageModel):
-    """A published language model. Every token may be read and written."""
+class HubTokens(Tokens):
+    """Text for a published language model. Every token may be read and written."""
 
     tokenizer: HubTokenizer
-
-    @property
-    def num_unwritten(self) -> int:
-        return 0
+    num_unwritten: ClassVar[int] = 0
 
     def encoded(self, text: str) -> list[int]:
         return self.tokenizer.encode(text)
 
-    def _decoded(self, texts: list[list[int]]) -> list[str]:
+    def decoded(self, texts: list[list[int]]) -> list[str]:
         return [self.tokenizer.decode(text) for text in texts]
 
     def written(self, tokens: np.ndarray) -> np.ndarray:
         return np.array([self.tokenizer.written(token) for token in tokens.tolist()], dtype=str)
+
+
+@dataclasses.dataclass(frozen=True)
+class Continued(LanguageModel):
+    """A published language model."""
 
     def look(self, model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
         """Computes as `LanguageModel.look`. The logits are those of the last token alone."""
@@ -127,14 +130,14 @@ class Continued(LanguageModel):
         return {"outputs": shares, "attention": attention, "last": inputs["last"]}
 
     def prepared(self, asked: Asked) -> Prepared:
-        most = min(self.data.max_length, MOST_SHOWN)
-        whole = self.encoded(asked.words())
+        most = min(self.inputs.data.max_length, MOST_SHOWN)
+        whole = self.inputs.encoded(asked.words())
         row = whole[-most:]
         width = min(rounded(len(row)), most)
         tokens, _ = pad([row], width)
         last = len(row) - 1
         note = f"the model reads the last {most} tokens" if len(whole) > most else None
-        written = self.written(np.array(row)).tolist()
+        written = self.inputs.written(np.array(row)).tolist()
         inputs = {"tokens": tokens, "last": np.int32(last)}
         return Prepared(inputs, written, len(row), width, last, note=note)
 
@@ -242,13 +245,6 @@ class Masked(Read):
 
     tells_why = False
 
-    @classmethod
-    def respond(cls, request: Request, load: Load, console: Console) -> list[Path]:
-        model = load().model
-        has_names = not isinstance(model, Encoder) or model.head != "states"
-        require(has_names, "a model with classes or words; in Python, predict returns the states")
-        return super().respond(request, load, console)
-
 
 @dataclasses.dataclass(frozen=True)
 class ImagesOfAnySize(Images):
@@ -332,11 +328,11 @@ def load(
         warn(f"warning: {path} has {size:,} tokens, where the model has {known:,}; is it its own?")
     if isinstance(model, Decoder):
         tokenizer.size = model.vocabulary_size  # some are there for no text
-        sizes = {"vocabulary_size": tokenizer.size, "max_length": model.max_length}
-        data = NoLanguage(max_length=model.max_length)
+        inputs = HubTokens(NoLanguage(max_length=model.max_length), tokenizer)
         ends = config.get("eos_token_id", [])
-        rest = Rows({}, {}), {}, frozenset(ends if isinstance(ends, list) else [ends])
-        return Continued(data, Recipe(), Kept({}, sizes, {}), tokenizer, *rest), model, params
+        ends = frozenset(ends if isinstance(ends, list) else [ends])
+        target = NextToken(inputs.data, Recipe(), inputs)
+        return Continued(inputs.data, Recipe(), inputs, target, ends=ends), model, params
     assert isinstance(model, Encoder)
     if model.head == "classes":
         names = class_names(config, model.num_classes)
@@ -349,7 +345,7 @@ def load(
     mask = tokenizer.model.token_to_id(MASK)
     mask = tokenizer.model.token_to_id("<mask>") if mask is None else mask
     kind = Read if model.head == "classes" else Masked
-    task = kind(data, Recipe(), reader, classes_of(data, names), mask=mask)
+    task = kind(data, Recipe(), reader, classes_of(reader, names), mask=mask)
     return task, model, params
 
 
@@ -369,11 +365,8 @@ def images_of(folder: Path, config: ModelConfig, model: VisionTransformer) -> Ta
     names = class_names(config, model.num_classes)
     first = 2 if model.has_teacher_token else 1
     patches = model.image_size // model.patch_size
-    inputs, classes = (
-        ImagesOfAnySize(data, (model.image_size, model.image_size)),
-        classes_of(data, names),
-    )
-    return Seen(data, Recipe(), inputs, classes, patches=patches, first=first)
+    inputs = ImagesOfAnySize(data, (model.image_size, model.image_size))
+    return Seen(data, Recipe(), inputs, classes_of(inputs, names), patches=patches, first=first)
 
 
 def class_names(config: ModelConfig, number: int) -> list[str]:
@@ -382,8 +375,8 @@ def class_names(config: ModelConfig, number: int) -> list[str]:
     return [shortened(str(names.get(str(i), f"class {i}"))) for i in range(number)]
 
 
-def classes_of(data: ImageData | TextData, names: list[str]) -> Classes:
+def classes_of(inputs: Input, names: list[str]) -> Classes:
     """Returns classes with these names; equal ones get their numbers."""
     counts = Counter(names)
     names = [name if counts[name] == 1 else f"{name} ({i})" for i, name in enumerate(names)]
-    return Classes(data, Recipe(), names, [1.0] * len(names))
+    return Classes(inputs.data, Recipe(), inputs, names, [1.0] * len(names))

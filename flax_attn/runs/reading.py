@@ -44,6 +44,11 @@ class Record(NamedTuple):
         return self.summary["task"]
 
     @property
+    def input(self) -> str:
+        """Returns the name of the input of its task, such as `signal`."""
+        return self.task.partition("-")[0]
+
+    @property
     def files(self) -> list[str]:
         """Returns the sorted SHA-256 sums of the files of its data."""
         return sorted(self.config.get("derived", {}).get("files", {}).values())

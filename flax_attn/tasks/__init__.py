@@ -1,7 +1,7 @@
-"""Tasks: the grid of inputs and targets, translation, and language models.
+"""Tasks: the grid of inputs and targets.
 
 A new cell of the grid is a class of two lines here. A new input or target is a file in `inputs` or
-`targets`.
+`targets`. Translations and language models have methods of their own.
 """
 
 import os
@@ -12,7 +12,6 @@ from flax_attn.data.sets import DataSet, PairData
 from flax_attn.errors import UsageError
 from flax_attn.runs import reading
 from flax_attn.runs.reading import Record
-from flax_attn.tasks.cell import GridTask
 from flax_attn.tasks.inputs.images import Images
 from flax_attn.tasks.inputs.signals import Signals
 from flax_attn.tasks.inputs.texts import Texts
@@ -21,34 +20,34 @@ from flax_attn.tasks.targets.classes import Classes
 from flax_attn.tasks.targets.numbers import Number
 from flax_attn.tasks.targets.signals import Signal
 from flax_attn.tasks.task import Task
-from flax_attn.tasks.translation import PairsOfTexts
+from flax_attn.tasks.translation import TextsOfTexts
 
 
-class SignalsToSignals(GridTask):
+class SignalsToSignals(Task):
     input_class, target_class = Signals, Signal
 
 
-class ClassesOfSignals(GridTask):
+class ClassesOfSignals(Task):
     input_class, target_class = Signals, Classes
 
 
-class NumbersOfSignals(GridTask):
+class NumbersOfSignals(Task):
     input_class, target_class = Signals, Number
 
 
-class ClassesOfImages(GridTask):
+class ClassesOfImages(Task):
     input_class, target_class = Images, Classes
 
 
-class NumbersOfImages(GridTask):
+class NumbersOfImages(Task):
     input_class, target_class = Images, Number
 
 
-class ClassesOfTexts(GridTask):
+class ClassesOfTexts(Task):
     input_class, target_class = Texts, Classes
 
 
-class NumbersOfTexts(GridTask):
+class NumbersOfTexts(Task):
     input_class, target_class = Texts, Number
 
 
@@ -60,7 +59,7 @@ ALL: tuple[type[Task], ...] = (
     NumbersOfImages,
     ClassesOfTexts,
     NumbersOfTexts,
-    PairsOfTexts,
+    TextsOfTexts,
     LanguageModel,
 )
 TASKS = {task.name: task for task in ALL}

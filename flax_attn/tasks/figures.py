@@ -20,7 +20,7 @@ def draw_missing(run: Record) -> list[Path]:
 
 
 def _draw(run: Record, missing: bool) -> list[Path]:
-    figures = {"loss": loss_curves([run])} | tasks.TASKS[run.task].figures(run)
+    figures = {"loss": loss_curves([run])} | tasks.TASKS[run.task].target_class.figures(run)
     paths = {name: run.path / "figures" / f"{name}.png" for name in figures}
     wanted = [name for name, path in paths.items() if not (missing and path.exists())]
     return [save(figures[name], paths[name]) for name in wanted]

@@ -1,24 +1,28 @@
-"""What the training loop, commands and pages need of a task.
+"""A task: an input, a target, and everything that derives from the two.
 
-`load` reads data to train on; `restore` takes what a run has kept, to predict with. `cell` has the
-grid of inputs and targets; translation and language models have files of their own.
+The loss, predictions, exports and the answers of a page all call the model in the same way, and
+leave encoding to the input and decoding to the target. `load` reads data to train on; `restore`
+takes what a run has kept, to predict with.
 """
-# pyright: strict, reportUnknownMemberType=false
 
-import abc
-from collections.abc import Sequence
+import dataclasses
+import functools
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import flax.linen as nn
 import jax
 import numpy as np
 from jaxtyping import Int
 
+from flax_attn.data.raw import Raw
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError
-from flax_attn.models.forward import Inputs, Params
-from flax_attn.runs.reading import Record
+from flax_attn.models.forward import Inputs, Params, apply, forward
+from flax_attn.tasks import step_scores
 from flax_attn.tasks.artifacts import (
     Evaluation,
     Kept,
@@ -27,88 +31,144 @@ from flax_attn.tasks.artifacts import (
     Prediction,
     Recipe,
     Rows,
+    first_rows,
+    to_store,
 )
 from flax_attn.tasks.asking import Asked
-from flax_attn.tasks.replies import by_heads
+from flax_attn.tasks.inputs.base import Input
+from flax_attn.tasks.targets.base import Target
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from flax_attn.analysis.drawing import Figure
     from flax_attn.tasks.language import Generated
-    from flax_attn.tasks.requests import Load, Request
-
-SERVED = "flax-attn explore RUN asks it"
 
 
-class Task(abc.ABC):
-    """A task with its data.
+@dataclass(frozen=True)
+class Task:
+    """An input and a target with their data. A subclass names the two.
 
     Attributes:
-        name: of its input and its target, such as `signal-classes`.
-        score: the metric that validation is judged by, lower is better.
-        measured: the metric that a run is known by.
+        input_class, target_class: the classes of the two.
+        name: of both, such as `signal-classes`.
         tells_why: whether the effect of each word on the prediction can be computed.
-        takes_beam: whether predictions are searched for, by a beam.
+        inputs, target: fitted on the training split.
+        files: SHA-256 sums of the files that were read, by name.
         rows: to train on and to evaluate on; empty in a run that is restored.
-        kept: what a run keeps of its data, so that it can predict without them.
+        raw: the data as they were loaded; None in a run that is restored.
+        tested: the encoded test split.
     """
 
+    input_class: ClassVar[type[Input]]
+    target_class: ClassVar[type[Target]]
     name: ClassVar[str]
-    score: ClassVar[str]
-    measured: ClassVar[str]
-    tells_why: ClassVar[bool] = False
-    takes_beam: ClassVar[bool] = False
+    tells_why: ClassVar[bool]
 
+    data: DataSet
     recipe: Recipe
-    rows: Rows
-    kept: Kept
+    inputs: Input
+    target: Target
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    rows: Rows = dataclasses.field(default_factory=lambda: Rows({}, {}))
+    raw: Raw | None = None
+    tested: Batch = dataclasses.field(default_factory=dict)
+
+    def __init_subclass__(cls) -> None:
+        if "input_class" in cls.__dict__:  # else a published model
+            cls.name = f"{cls.input_class.name}-{cls.target_class.name}"
+            cls.tells_why = cls.name == "text-classes"
 
     # training
 
     @classmethod
-    @abc.abstractmethod
     def load(cls, data: DataSet, recipe: Recipe, manual_dir: Path | None) -> "Task":
-        """Reads a data set, with rows to train on.
+        """Reads a data set, fits the input and the target, and encodes all splits.
 
         Raises:
             UsageError: data that are missing, damaged, or do not make a task.
         """
+        raw = data.load(manual_dir)
+        if not len(raw.splits["train"].inputs):
+            raise UsageError(
+                "expected examples to train on, got none; give more, or lower data.valid_fraction"
+            )
+        inputs = cls.input_class.fit(data, raw, cls.target_class.name == "signal")
+        target = cls.target_class.fit(data, raw, recipe, inputs)
+        used = {"train": raw.splits["train"].first(data.subset)} if data.subset else {}
+        batches = {
+            name: target.batch(rows) for name, rows in (raw.splits | used).items() if len(rows[0])
+        }
+        num_buckets = getattr(data, "num_buckets", 1)
+        ordered = {name: for_buckets(rows, num_buckets) for name, rows in batches.items()}
+        evaluated = {name: ordered[name] for name in recipe.evaluate if name in ordered}
+        rows = Rows(ordered["train"], evaluated, target.drawing(batches))
+        tested = jax.tree.map(np.asarray, batches.get("test", {}))
+        return cls(data, recipe, inputs, target, raw.files, rows, raw, tested)
 
     @classmethod
-    @abc.abstractmethod
     def restore(cls, data: DataSet, recipe: Recipe, kept: Kept) -> "Task":
         """Restores the task of a run, without rows.
 
         Raises:
             ValueError, KeyError, TypeError: what was kept is not what `load` makes.
         """
+        inputs = cls.input_class.restore(data, kept)
+        target = cls.target_class.restore(data, recipe, kept, inputs)
+        return cls(data, recipe, inputs, target, kept.derived.get("files", {}))
 
     @classmethod
-    @abc.abstractmethod
     def file_names(cls, data: DataSet) -> tuple[str, ...]:
         """Returns the names of the further files of the run directory that `restore` needs."""
+        return (*cls.input_class.file_names(data), *cls.target_class.file_names())
 
-    @abc.abstractmethod
+    @functools.cached_property
+    def kept(self) -> Kept:
+        """Returns what a run keeps of its data, so that it can predict without them."""
+        parts = Kept({"files": dict(self.files)}), self.inputs.kept, self.target.kept
+        return Kept(*(functools.reduce(operator.or_, values) for values in zip(*parts)))
+
     def sample(self) -> Inputs:
         """Returns inputs of the shapes and dtypes that a model is built for."""
+        return self.inputs.sample(self.recipe.batch_size)
 
-    @abc.abstractmethod
     def loss(self, outputs: Tree, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
         """Computes the loss of a batch, and its metrics."""
+        return self.target.loss(outputs, aux, batch, train)
 
-    @abc.abstractmethod
     def examples(self, model: nn.Module, params: Sequence[Params]) -> Evaluation:
-        """Evaluates the parameters of every seed on the test split, and keeps some examples."""
+        """Evaluates the parameters of every seed on the test split, and keeps some examples.
+
+        The attention is that of the first seed.
+        """
+        assert self.raw is not None
+        shown, test, arrays = self.inputs.num_examples, self.raw.splits["test"], self.tested
+        if self.target.of_first_seed:
+            params, arrays = params[:1], first_rows(arrays, shown)
+        pairs = [forward(model, of_seed, arrays["inputs"]) for of_seed in params]
+        outputs = [output for output, _ in pairs]
+        results = self.target.results(outputs, arrays["targets"], shown, test.targets)
+        few = test.first(shown)
+        kept = self.inputs.tested(few.inputs, first_rows(arrays["inputs"], shown))
+        marks = {name: np.asarray(mark) for name, mark in few.marks.items()}
+        attention = to_store(first_rows(pairs[0][1], shown))
+        summary = results.summary
+        if self.target.name == "classes" and (simple := self.inputs.baselines(self.raw)):
+            summary = summary | {"baselines": simple}
+        return results._replace(arrays=kept | marks | results.arrays | attention, summary=summary)
 
     # predictions
 
-    @abc.abstractmethod
     def predict(
         self, model: nn.Module, params: Sequence[Params], inputs: UserInput, **options: UserInput
     ) -> Prediction:
-        """Predicts from a user's own inputs, by the parameters of every seed."""
+        """Predicts by the parameters of every seed; the attention is that of the first."""
+        arrays, tokens, known = self.inputs.read(inputs)
+        prepared, count = self.inputs.normalize(arrays), len(jax.tree.leaves(arrays)[0])
+        params = params[:1] if self.target.of_first_seed else params
+        pairs = [forward(model, of_seed, prepared, count) for of_seed in params]
+        decoded = np.asarray(self.target.decode([output for output, _ in pairs]))
+        prediction = self.target.predicted(decoded, inputs)
+        looks = {"tokens": tokens, "known": known, "attention": pairs[0][1]}
+        return dataclasses.replace(prediction, **looks)
 
     def generate(
         self, model: nn.Module, params: Sequence[Params], prompts: UserInput, **options: UserInput
@@ -119,114 +179,29 @@ class Task(abc.ABC):
             f"{self.name}"
         )
 
-    @abc.abstractmethod
-    def input_shapes(self) -> Tree:
-        """Returns the shapes of the arrays that `compute` takes, as `jax.export` reads them.
-
-        A letter is a size that may differ: `b` rows of the length `t`, or `s` of sources.
-        """
-
-    @abc.abstractmethod
     def compute(
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
     ) -> dict[str, Tree]:
         """Computes `predict` as a pure function of encoded inputs in the user's units."""
-
-    @classmethod
-    @abc.abstractmethod
-    def respond(cls, request: "Request", load: "Load", console: "Console") -> list[Path]:
-        """Answers `flax-attn predict`: prints, writes and draws. Returns the paths of files."""
+        params = params[:1] if self.target.of_first_seed else params
+        prepared = self.inputs.normalize(inputs)
+        outputs, attentions = zip(*(apply(model, of_seed, prepared) for of_seed in params))
+        return {"outputs": self.target.decode(outputs), "attention": attentions[0]}
 
     # the page
 
-    @abc.abstractmethod
-    def keeps_scores(self, model: nn.Module) -> bool:
-        """Returns whether scores of the attention can leave the model: none leaves a loop."""
-
     def look(self, model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
-        """Computes what a page shows of inputs: `compute`, perhaps with more."""
-        return self.compute(model, params, inputs)
+        """Computes what a page shows: `compute`, and the scores of an attention in a loop."""
+        computed = self.compute(model, params, inputs)
+        if not step_scores.has_scores(model):
+            return computed
+        prepared = self.inputs.normalize(inputs)
+        return computed | {"scores": {"input": step_scores.of_series(model, params[0], prepared)}}
 
-    @abc.abstractmethod
     def answer(self, asked: Asked, look: Look) -> JsonObject:
         """Replies to a page, whose settings `look` takes into account."""
-
-    @abc.abstractmethod
-    def live_inputs(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """Returns the shapes of one example by name, for a model that lives in a page."""
-
-    def class_names(self) -> list[str] | None:
-        """Returns the names of what outputs are probabilities of; None for other outputs."""
-        return None
-
-    def tokenization(self) -> JsonObject | None:
-        """Returns how a page makes tokens of a text; None where it need not."""
-        return None
-
-    # a finished run, of which only the directory is read
-
-    @classmethod
-    @abc.abstractmethod
-    def to_try(cls, data: DataSet, model: type[nn.Module]) -> tuple[str, str] | None:
-        """Returns the command to try a run with, and what follows the run directory."""
-
-    @classmethod
-    @abc.abstractmethod
-    def summary(cls, run: Record) -> str:
-        """Returns what the model of a run does, in a few words that begin with a verb."""
-
-    @classmethod
-    @abc.abstractmethod
-    def sentence(cls, run: Record) -> str:
-        """Returns what the model of a run does, and how well it does it on test data."""
-
-    @classmethod
-    def baseline_note(cls, run: Record) -> str:
-        """Returns what the figure of the sentence is to be compared with; empty for nothing."""
-        return ""
-
-    @classmethod
-    def remarks(cls, run: Record, data: DataSet) -> list[str]:
-        """Returns lines to print after training: baselines, and what to try next."""
-        return []
-
-    @classmethod
-    @abc.abstractmethod
-    def figures(cls, run: Record) -> "dict[str, Figure]":
-        """Draws the figures of a run, by name."""
-
-    @classmethod
-    def draw_together(cls, runs: list[Record]) -> "dict[str, Figure]":
-        """Draws the predictions of several runs for the same examples, by name."""
-        return {}
-
-    @classmethod
-    def num_examples(cls, run: Record) -> int:
-        """Returns how many examples of a run a page may show."""
-        return len(run.examples["inputs"])
-
-    @classmethod
-    @abc.abstractmethod
-    def example(cls, run: Record, index: int) -> JsonObject:
-        """Returns a test example as a page draws it, without attention."""
-
-    @classmethod
-    def beside_examples(cls, run: Record) -> JsonObject:
-        """Returns what a page shows of the whole test split, beside the examples."""
-        return {}
-
-    @classmethod
-    def weights(cls, run: Record, index: int) -> dict[str, np.ndarray]:
-        """Returns the attention of an example by name, `(heads, q, k)` without padding.
-
-        Hops stand where heads do, with one query each.
-        """
-        return {name: by_heads(name, weights[index]) for name, weights in run.attention.items()}
-
-
-def needs_python() -> UsageError:
-    """Makes the error for a model that cannot live in a page."""
-    return UsageError(f"its texts become tokens in Python; {SERVED}")
+        looked, reply = self.inputs.answer(asked, look)
+        return reply | self.target.reply(np.asarray(looked["outputs"][0]))
 
 
 def row_lengths(rows: Batch) -> Int[np.ndarray, " n"] | None:
@@ -234,8 +209,7 @@ def row_lengths(rows: Batch) -> Int[np.ndarray, " n"] | None:
     inputs = rows["inputs"]
     if not isinstance(inputs, dict):
         return None
-    arrays = cast(dict[str, np.ndarray], inputs)
-    lengths = [np.asarray(array) for key, array in arrays.items() if key.endswith("lengths")]
+    lengths = [np.asarray(array) for key, array in inputs.items() if key.endswith("lengths")]
     return np.max(lengths, axis=0) if lengths else None
 
 
@@ -246,8 +220,4 @@ def for_buckets(rows: Batch, num_buckets: int) -> Batch:
     lengths = row_lengths(rows)
     assert lengths is not None
     order = np.argsort(lengths, kind="stable")
-
-    def ordered(array: np.ndarray) -> np.ndarray:
-        return array[order]
-
-    return cast(Batch, jax.tree.map(ordered, rows))
+    return jax.tree.map(lambda array: array[order], rows)

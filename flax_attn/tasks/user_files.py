@@ -80,13 +80,15 @@ def read_csv(path: Path) -> np.ndarray:
         ) from error
 
 
-def write_signals(path: Path, signals: np.ndarray) -> None:
-    """Writes signals in the format of the file's ending."""
-    if path.suffix == ".npy":
-        np.save(path, signals)
-        return
-    rows = signals.reshape(-1, signals.shape[-1] if signals.ndim < 3 else signals.shape[1])
-    np.savetxt(path, rows, delimiter=",", fmt="%.7g")
+def write_outputs(path: Path, outputs: np.ndarray | list[str]) -> None:
+    """Writes texts as lines, and an array in the format of the file's ending."""
+    if isinstance(outputs, list):
+        path.write_text("".join(f"{text}\n" for text in outputs), encoding="utf-8")
+    elif path.suffix == ".npy":
+        np.save(path, outputs)
+    else:
+        width = {1: 1, 2: outputs.shape[-1]}.get(outputs.ndim, outputs.shape[1:][0])
+        np.savetxt(path, outputs.reshape(-1, width), delimiter=",", fmt="%.7g")
 
 
 def read_images(path: Path, light_ink: bool, in_colour: bool = False) -> np.ndarray:

@@ -236,7 +236,7 @@ def pictures_of(run):
     number = len(run.config.get("derived", {}).get("classes", ()))
     examples = run.examples | {"confusion": np.eye(number, dtype=int)}
     run = run._replace(examples=examples, config=run.config | {"model": {"patch_size": 7}})
-    return TASKS[run.task].figures(run)
+    return TASKS[run.task].target_class.figures(run)
 
 
 def test_the_stripe_of_the_best_induction_head_is_drawn_below_the_diagonal():

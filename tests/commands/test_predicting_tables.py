@@ -214,7 +214,7 @@ def test_the_words_that_mattered_are_those_without_which_a_text_says_less(films,
         words = [token["token"] for token in row["tokens"]]
         for i, token in enumerate(row["tokens"]):
             (fewer,) = films.predict([" ".join([*words[:i], *words[i + 1 :]])]).outputs
-            change = fewer[films.task.class_names().index(best)] - share
+            change = fewer[films.task.target.class_names().index(best)] - share
             np.testing.assert_allclose(token["change"], change, atol=1e-5)
             assert 0 <= token["weight"] <= 1
     code, out, _ = predict(capsys, films.path, "so dull", "--why")
@@ -286,7 +286,7 @@ def test_simple_classifiers_stand_beside_the_test_accuracy(films, tmp_path, caps
     assert simple["the largest class alone"] == 0.5
     assert simple["TF-IDF with logistic regression"] == 1
     record = reading.read(films.path)
-    note = tasks.TASKS[record.task].baseline_note(record)
+    note = tasks.TASKS[record.task].target_class.baseline_note(record)
     assert "50 %" in note
     assert "100 %" in note
     file = write(tmp_path / "own.csv", ROWS, ["the user's", "sentiment"])

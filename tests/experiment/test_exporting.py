@@ -162,7 +162,7 @@ def test_another_program_makes_the_same_tokens_by_the_note(exports, name, no_pic
     assert done.returncode == 0, done.stderr
     tokens = json.loads(done.stdout)
     if name == "pairs":
-        encoder = run.task.encoder
+        encoder = run.task.inputs
         rows = {"tokenizer.json": encoder.source, "target_tokenizer.json": encoder.target}
         for file, tokenizer in rows.items():
             assert tokens[file] == [tokenizer.encode(encoder.clean(text)) for text in texts]
@@ -217,7 +217,7 @@ def test_series_of_any_length_are_predicted(exports, no_pictures):
 def test_translations_are_the_greedy_ones(exports, name, no_pictures):
     run, folder = exports(name)
     sources = ["a b", "c d e f g h i a b", "b"]
-    (outputs,) = elsewhere(folder, run.task.encoder.sources(sources))
+    (outputs,) = elsewhere(folder, run.task.inputs.encode(sources))
     for i, (best,) in enumerate(run.predict(sources, beam=1).translations):
         length = outputs["lengths"][i]
         assert outputs["tokens"][i].tolist() == best.tokens + [0] * (run.task.max_length - length)

@@ -16,12 +16,10 @@ from flax_attn.explore.under_lens import NORMALIZERS, Traced
 from flax_attn.models.translation import Seq2Seq
 from flax_attn.models.translation_transformer import TranslationTransformer
 from flax_attn.page.data import safe
-from flax_attn.tasks import TASKS
 from flax_attn.tasks.artifacts import Kept
 from flax_attn.tasks.asking import AS_TRAINED, Settings
 from flax_attn.tasks.replies import by_heads, numbers_of
 from flax_attn.tasks.step_scores import has_scores, of_translations
-from flax_attn.tasks.task import Task
 from tests import tiny
 from tests.explore.living import random_inputs, run_of
 from tests.models.variables import draw
@@ -375,8 +373,3 @@ def test_no_text_of_a_reply_steers_what_is_shown(texts):
     assert "\\u202e" in said
     assert "\\x1b" in said
     assert not {"\u202e", "\x1b", "\x07"} & set(said)
-
-
-def test_every_task_has_an_answer():
-    for task in TASKS.values():
-        assert task.answer is not Task.answer, task.name

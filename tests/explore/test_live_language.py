@@ -81,6 +81,6 @@ def test_characters_that_the_run_has_not_met_are_named(tmp_path):
 def test_byte_pairs_need_python(monkeypatch):
     run, _, _ = living.programs("names", num_blocks=1)
     kind = lambda tokenizer: {"kind": "bytes"}
-    monkeypatch.setattr(type(run.task.tokenizer), "to_json", kind)
+    monkeypatch.setattr(type(run.task.inputs.tokenizer), "to_json", kind)
     with pytest.raises(UsageError, match=r"^its texts become tokens in Python; "):
         live(run)

@@ -140,7 +140,7 @@ def test_the_path_ends_in_the_answer_and_a_token_is_chosen(gpt2):
     begun = ask(answers, {"text": TEXT[:3]})
     assert third["path"]["after"][-1][0][0] == begun["classes"][0][0]
     params = run.params[0]
-    embedded = params["embedding"]["embedding"][run.task.encoded(TEXT)[2]]
+    embedded = params["embedding"]["embedding"][run.task.inputs.encoded(TEXT)[2]]
     embedded = embedded + params["position_table"]["embedding"][2]
     np.testing.assert_allclose(numbers_of(third["path"]["embedding"]), embedded, atol=1e-6)
 

@@ -78,7 +78,7 @@ def test_a_real_model_gives_the_numbers_of_its_own_code(tmp_path):
     published = flax_attn.load(folder)
     model, params = published.model, published.params[0]
     tokens = tokenizer.encode(TEXT)
-    assert published.task.encoded(TEXT) == tokens
+    assert published.task.inputs.encoded(TEXT) == tokens
     tracer = glassllm.Tracer()
     (expected,) = theirs.forward(tokens, trace=tracer).data
     apply = jax.jit(lambda params, x: model.apply({"params": params}, x, need_weights=True))

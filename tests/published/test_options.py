@@ -170,7 +170,7 @@ def test_a_text_that_is_cut_is_warned_of_and_empty_ones_are_refused(folders, cap
 
 
 def test_tokens_are_written_with_their_blanks_and_parts_as_numbers(folders):
-    tokenizer = tasks.load(folders["gpt2"])[0].tokenizer
+    tokenizer = tasks.load(folders["gpt2"])[0].inputs.tokenizer
     first, second = tokenizer.encode("é")
     assert tokenizer.written(first) == f"<{first}>"
     assert tokenizer.split(" a") == [" ", "a"]
@@ -217,7 +217,7 @@ def test_a_text_ends_at_an_end_token_that_is_written_and_not_at_one_of_its_promp
     prompts = ["the cat sat on a mat", "a dog"]
     options = {"length": 40, "temperature": 0.0}
     whole = [flax_attn.load(folder).generate(own, **options).texts[0] for own in prompts]
-    tokens = [flax_attn.load(folder).task.encoded(own) for own in whole]
+    tokens = [flax_attn.load(folder).task.inputs.encoded(own) for own in whole]
     written = [own[len(prompt) :] for own, prompt in zip(tokens, prompts)]
     end = written[0][-1]
     at = [own.index(end) if end in own else len(own) for own in written]
@@ -229,13 +229,13 @@ def test_a_text_ends_at_an_end_token_that_is_written_and_not_at_one_of_its_promp
         own = [text[: len(text) - (40 - n)] for text, n in zip(whole, at)]
         assert told.texts == heard[-1] == own
         assert len(heard) == -(-(max(at) + 1) // 16) if max(at) < 40 else 3
-    write_ends(folder, model.task.encoded("t")[0])
+    write_ends(folder, model.task.inputs.encoded("t")[0])
     assert flax_attn.load(folder).generate(prompts[0], **options).texts[0].startswith(prompts[0])
 
 
 def test_a_tokenizer_of_another_model_is_warned_of_and_one_without_a_mask_told(tmp_path):
     folder, said = tiny.write_gpt2(tmp_path / "gpt2", num_blocks=1), []
-    whole = tasks.load(folder, warn=said.append)[0].tokenizer.size
+    whole = tasks.load(folder, warn=said.append)[0].inputs.tokenizer.size
     assert not said
     words = tiny.write_bert(tmp_path / "bert")
     (folder / "tokenizer.json").write_bytes((words / "tokenizer.json").read_bytes())
@@ -261,7 +261,7 @@ def test_an_image_is_scaled_as_the_model_was_trained(folders):
     np.testing.assert_allclose(single.outputs, prediction.outputs[:1], atol=0.02)
     large = np.kron(images, np.ones((4, 4), np.float32))  # of any size
     np.testing.assert_allclose(model.predict(large).outputs, prediction.outputs, atol=0.1)
-    assert model.task.class_names() == tiny.CLASSES
+    assert model.task.target.class_names() == tiny.CLASSES
     with pytest.raises(UsageError, match="1 channels"):
         model.predict(np.zeros((1, 8, 8, 3)))
 

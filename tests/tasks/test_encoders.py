@@ -4,40 +4,39 @@ import numpy as np
 import pytest
 
 from configs import dates_bahdanau
-from flax_attn.data.pairs import Pair
 from flax_attn.data.raw import Columns, Raw
 from flax_attn.data.sets import Reverse
 from flax_attn.data.sets.texts import TextCSV
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
+from flax_attn.tasks.inputs.pairs import Pairs
 from flax_attn.tasks.inputs.texts import Texts
-from flax_attn.tasks.pairs import PairEncoder
-from flax_attn.tasks.translation import PairsOfTexts
+from flax_attn.tasks.translation import TextsOfTexts
 
 
 def load(config):
     config = Config.of(config)
-    return PairsOfTexts.load(config.data, config.recipe, None)
+    return TextsOfTexts.load(config.data, config.recipe, None)
 
 
 def test_tokens_and_their_marks():
     config = dates_bahdanau.get_config()
     config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5, "num_buckets": 1})
     task = load(config)
-    rows, pairs, reader = task.test, task.pairs, task.encoder
+    rows, pairs, reader = task.tested, task.raw.splits["test"], task.inputs
     inputs, mark = rows["inputs"], reader.target.size
     assert task.kept.sizes == {
         "source_vocabulary_size": reader.source.size,
         "target_vocabulary_size": mark + 1,
     }
-    for i, pair in enumerate(pairs):
+    for i, (source, text) in enumerate(zip(*pairs[:2])):
         target, length = rows["targets"][i], inputs["target_lengths"][i]
-        assert reader.write(target[: length - 1].tolist()) == pair.target
+        assert reader.write(target[: length - 1].tolist()) == text
         assert target[length - 1] == inputs["target"][i, 0] == mark
         np.testing.assert_array_equal(inputs["target"][i, 1:length], target[: length - 1])
         np.testing.assert_array_equal(target[length:], 0)
-        assert inputs["source_lengths"][i] == len(pair.source)
-    longest = task.longest_source
+        assert inputs["source_lengths"][i] == len(source)
+    longest = task.inputs.longest["source"]
     train, test = (
         {
             reader.source.decode(row[:length].tolist())
@@ -53,22 +52,22 @@ def test_tokens_and_their_marks():
 def test_a_pair_may_have_as_many_tokens_as_the_data_say():
     config = dates_bahdanau.get_config()
     config.data.update({"num_train": 50, "num_valid": 5, "num_test": 5})
-    longest = load(config).longest_source
+    longest = load(config).inputs.longest["source"]
     config.data.max_length = longest
-    assert load(config).longest_source == longest
+    assert load(config).inputs.longest["source"] == longest
     config.data.max_length = longest - 1
     with pytest.raises(UsageError, match=f"data.max_length={longest - 1} .* got {longest} and"):
         load(config)
 
 
-@pytest.mark.parametrize("kind", [Texts, PairEncoder])
+@pytest.mark.parametrize("kind", [Texts, Pairs])
 def test_tokenizers_of_other_sizes_than_the_models_are_told(kind):
     if kind is Texts:
         data, texts = TextCSV(file="own.csv", vocabulary_size=50), ["a fine film", "a dull film"]
         encoder = Texts.fit(data, Raw({"train": Columns(texts, ["good", "bad"])}), False)
     else:
         data = Reverse()
-        encoder = PairEncoder.fit(data, [Pair("a b", "b a"), Pair("c", "c")])
+        encoder = Pairs.fit(data, Raw({"train": Columns(["a b", "c"], ["b a", "c"])}), False)
     kept = encoder.kept
     assert kind.restore(data, kept).kept == kept
     name = next(iter(kept.sizes))

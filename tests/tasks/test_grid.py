@@ -168,9 +168,13 @@ def test_a_report_and_figures_show_the_test_split(name, trained):
     run, task = reading.read(trained(name).path), TASKS[CASES[name].task]
     assert (run.task, len(run.examples["inputs"])) == (task.name, 12)
     figures = {path.stem for path in (run.path / "figures").iterdir()}
-    assert {"loss", "predictions" if task.measured != "accuracy" else "confusion"} <= figures
+    assert {
+        "loss",
+        "predictions" if task.target_class.measured != "accuracy" else "confusion",
+    } <= figures
     assert figures >= run.attention.keys()
-    example, weights = task.example(run, 1), task.weights(run, 1)
+    inputs, target = task.input_class, task.target_class
+    example, weights = inputs.example(run, 1) | target.example(run, 1), inputs.weights(run, 1)
     assert {matrix.ndim for matrix in weights.values()} == {3}
     page = flax_attn.show(str(run.path)).html
     assert '"input":"{}","target":"{}"'.format(*task.name.split("-")) in page

@@ -16,8 +16,9 @@ from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import build_model
 from flax_attn.models.generation import check_numbers
 from flax_attn.models.language import attention_of, loss_by_position
-from flax_attn.tasks import induction, language
+from flax_attn.tasks import induction
 from flax_attn.tasks.language import LanguageModel
+from flax_attn.tasks.targets import next_token
 from tests.models.variables import draw
 
 SMALL = {"name": "gpt", "features": 8, "num_heads": 2, "num_blocks": 2}
@@ -45,7 +46,7 @@ def text_of(rows):
 def test_rows_hold_a_text_once_and_padding_at_its_end():
     task, _ = load()
     rows, text = task.rows.splits["test"], task.data.load(None).splits["test"].inputs
-    assert task.tokenizer.decode(text_of(rows)) == text
+    assert task.inputs.tokenizer.decode(text_of(rows)) == text
     assert rows["inputs"].shape == rows["targets"].shape == (-(-(len(text) - 1) // 8), 8)
     np.testing.assert_array_equal(rows["inputs"].ravel()[1:], rows["targets"].ravel()[:-1])
 
@@ -91,8 +92,8 @@ def test_lines_of_their_own_are_a_row_each():
     assert task.rows.draw is None
     lines = task.data.load(None).splits["train"].inputs.split("\n")
     for row, line in zip(task.rows.train["targets"], lines, strict=True):
-        assert task.tokenizer.decode(row[row > 0].tolist()) == f"{line}\n"
-    first = task.tokenizer.encode("\n")
+        assert task.inputs.tokenizer.decode(row[row > 0].tolist()) == f"{line}\n"
+    first = task.inputs.tokenizer.encode("\n")
     inputs, targets = task.rows.train["inputs"], task.rows.train["targets"]
     assert set(inputs[:, 0].tolist()) == set(first)
     before = np.where(targets[:, 1:] > 0, targets[:, :-1], 0)  # the end of a line has no next token
@@ -169,8 +170,8 @@ def test_a_text_that_teaches_or_tests_nothing_is_told(text, said, tmp_path):
 
 
 def test_the_share_in_harmony_is_of_whole_lines():
-    assert language.share_in_harmony("\nKalodun\nSevirin\nKalide\nBa") == pytest.approx(2 / 3)
-    assert language.share_in_harmony("\nBa") == 0
+    assert next_token.share_in_harmony("\nKalodun\nSevirin\nKalide\nBa") == pytest.approx(2 / 3)
+    assert next_token.share_in_harmony("\nBa") == 0
 
 
 def test_strings_come_twice_and_scores_are_of_the_token_after():
@@ -250,7 +251,7 @@ def own_text(tmp_path, text, **data):
 def test_a_text_without_line_ends_is_begun_with_a_character_that_is_known(tmp_path):
     text = "abcde fgh " * 36 + "zq" + "abcde fgh " * 4
     task, model, params = own_text(tmp_path, text)
-    assert task.test["inputs"][0, 0] == 1  # which training does not have
+    assert task.tested["inputs"][0, 0] == 1  # which training does not have
     examples = task.examples(model, params)
     assert len(examples.texts["sample.txt"]) == 502
     assert set(task.generate(model, params, "", length=50).texts[0]) <= set("abcdefgh ")

@@ -10,11 +10,11 @@ from flax_attn.tasks import TASKS
 from flax_attn.tasks.replies import pack
 
 
-def run_of(metrics, data="own", derived=(), **examples):
+def run_of(metrics, data="own", derived=(), task="", **examples):
     measured = {f"test/{name}": {"mean": value, "std": 0.0} for name, value in metrics.items()}
     data = data if isinstance(data, dict) else {"name": data}
     config = {"data": data, "derived": dict(derived)}
-    return Record("run", Path("run"), config, [], examples, {"metrics": measured})
+    return Record("run", Path("run"), config, [], examples, {"task": task, "metrics": measured})
 
 
 def units(std):
@@ -55,8 +55,9 @@ def test_every_task_has_a_sentence():
 
 @pytest.mark.parametrize(("name", "run", "does", "figures"), SENTENCES)
 def test_a_sentence_has_the_figures_of_the_test_in_units_of_the_data(name, run, does, figures):
-    assert TASKS[name].summary(run).startswith(does)
-    sentence = TASKS[name].sentence(run)
+    run.summary["task"] = name
+    assert TASKS[name].target_class.summary(run).startswith(does)
+    sentence = TASKS[name].target_class.sentence(run)
     assert all(figure in sentence for figure in figures)
     assert "\n" not in sentence
 
@@ -66,6 +67,7 @@ def test_an_image_is_shown_as_ink(data, first):
     """MNIST has light ink, which is shown black; of photographs the dark is."""
     images = np.array([[[0.0, 1.0]], [[0.5, 0.5]]], np.float32)
     held = {"inputs": images, "predictions": np.full((2, 3), 1 / 3), "targets": np.array([2, 0])}
-    example = TASKS["image-classes"].example(run_of({}, data, **held), 0)
+    task, run = TASKS["image-classes"], run_of({}, data, **held)
+    example = task.input_class.example(run, 0) | task.target_class.example(run, 0)
     assert example["image"] == pack(np.array([[first, 1 - first]]))
     assert (example["target"], example["predictions"]) == (2, [0.33333] * 3)

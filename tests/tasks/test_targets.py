@@ -13,11 +13,11 @@ from flax_attn.tasks.targets.numbers import Number, number_of
 
 
 def classes(weights=(1.0, 1.0), names=("a", "b"), **recipe):
-    return Classes(MNIST(), Recipe(**recipe), list(names), list(weights))
+    return Classes(MNIST(), Recipe(**recipe), None, list(names), list(weights))
 
 
 def test_a_number_is_trained_in_normalized_units_and_measured_in_the_users():
-    target = Number(LargestCount(), Recipe(), Normalization(10.0, 3.0))
+    target = Number(LargestCount(), Recipe(), None, Normalization(10.0, 3.0))
     batch = {"targets": jnp.array([1.0, -1.0, 5.0]), "mask": jnp.array([True, True, False])}
     loss, metrics = target.loss(jnp.array([[2.0], [1.0], [0.0]]), {}, batch, True)
     assert float(loss) == pytest.approx((1 + 4) / 2)

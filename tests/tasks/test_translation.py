@@ -9,20 +9,20 @@ from configs import dates_bahdanau, reverse_bahdanau, translate_tsv
 from flax_attn.experiment import programs
 from flax_attn.experiment.config import Config
 from flax_attn.models.decoding import Translation
-from flax_attn.tasks import translation
-from flax_attn.tasks.translation import PairsOfTexts
+from flax_attn.tasks.targets import texts as targets
+from flax_attn.tasks.translation import TextsOfTexts
 
 
 def load(config):
     config = config if isinstance(config, Config) else Config.of(config)
-    return PairsOfTexts.load(config.data, config.recipe, None)
+    return TextsOfTexts.load(config.data, config.recipe, None)
 
 
 def test_translations_are_measured_against_references():
     sacrebleu = pytest.importorskip("sacrebleu")
     references = ["A man is sleeping.", "Two dogs run through the snow, it's cold."]
     texts = ["a man is sleeping.", "two dogs run through snow, it's cold."]
-    scores, signature = translation.score(texts, references, str.lower, natural=True)
+    scores, signature = targets.score(texts, references, str.lower, natural=True)
     assert scores["exact_match"] == 0.5
     np.testing.assert_allclose(
         scores["bleu"], sacrebleu.corpus_bleu(texts, [references], lowercase=True).score
@@ -88,9 +88,9 @@ def test_a_page_gets_as_many_translations_as_the_beam_holds_and_three_at_most(be
     config, task = Config.of(config), load(config)
     model = programs.build_model(config, task.kept.sizes)
     params = jax.eval_shape(model.init, jax.random.key(0), task.sample())["params"]
-    sources = jax.tree.map(jnp.asarray, task.encoder.sources(["a b c"]))
+    sources = jax.tree.map(jnp.asarray, task.inputs.encode(["a b c"]))
     looked = jax.eval_shape(lambda own: task.look(model, [own], sources), params)
-    assert looked["tokens"].shape == (1, min(beam, 3), task.max_length)
+    assert looked["tokens"].shape == (1, min(beam, 3), task.inputs.max_length)
 
 
 def test_where_attention_points_is_measured_on_the_translations_by_beam():
@@ -98,7 +98,7 @@ def test_where_attention_points_is_measured_on_the_translations_by_beam():
     config.data.update({"num_train": 50, "num_valid": 5, "num_test": 2, "num_buckets": 1})
     row = lambda weights: [Translation([2, 3, 4], 0.0, True, weights)] * 2
     mirrored, even = np.eye(3, dtype=np.float32)[::-1], np.full((3, 3), 1 / 3, np.float32)
-    examples = load(config).describe([row(mirrored)], [row(even)])
+    examples = load(config).evaluate([row(mirrored)], [row(even)])
     assert examples.metrics["test/anti_diagonal"] == [1.0]
 
 
@@ -106,13 +106,13 @@ def test_weights_of_the_month_on_its_name():
     read = np.zeros((10, 13))  # 2006-07-11
     read[5, 3:7] = 0.2
     read[6, 6], read[6, 7], read[4, 5] = 0.5, 0.5, 1.0
-    assert translation.month_from_name(
+    assert targets.month_from_name(
         ["11 july 2006", "2 may 1999"], [read, read[:6]]
     ) == pytest.approx((0.8 + 0.5) / 2)
 
 
 def test_weights_on_the_anti_diagonal():
     sharp, flat = np.eye(3)[::-1], np.full((4, 4), 0.25)
-    assert translation.anti_diagonal([sharp]) == 1
-    assert translation.anti_diagonal([np.eye(4)]) == 0
-    np.testing.assert_allclose(translation.anti_diagonal([sharp, flat]), (3 + 4 * 0.25) / 7)
+    assert targets.anti_diagonal([sharp]) == 1
+    assert targets.anti_diagonal([np.eye(4)]) == 0
+    np.testing.assert_allclose(targets.anti_diagonal([sharp, flat]), (3 + 4 * 0.25) / 7)

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import jax
 import numpy as np
 
 from flax_attn.data.raw import Raw
-from flax_attn.errors import counted
+from flax_attn.errors import UsageError, counted
 from flax_attn.models.forward import Inputs
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from flax_attn.data.table import Table
 
 Data = Any  # the data set, of the class that an input is for
+SERVED = "flax-attn explore RUN asks it"
 
 
 class Encoded(NamedTuple):
@@ -48,7 +50,7 @@ class Input(abc.ABC):
     Attributes:
         name: in run directories and pages.
         noun: several of them, in a sentence.
-        num_examples: how many test examples a run keeps.
+        num_examples: how many test examples a run shows.
     """
 
     name: ClassVar[str]
@@ -87,11 +89,25 @@ class Input(abc.ABC):
 
     @abc.abstractmethod
     def sample(self, number: int) -> Inputs:
-        """Returns zeros of the shapes and dtypes that a model is built for."""
+        """Returns inputs of the shapes and dtypes that a model is built for."""
 
     @abc.abstractmethod
     def shapes(self) -> Tree:
-        """Returns the shapes of the arrays of `encode` as `jax.export` reads them."""
+        """Returns the shapes of the arrays of `encode`, as `jax.export` reads them.
+
+        A letter is a size that may differ: `b` rows of the length `t`, or `s` of sources.
+        """
+
+    def live_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Returns the shapes of one example by name, for a model that lives in a page."""
+        sample = self.sample(1)
+        if isinstance(sample, dict):  # tokens and their lengths
+            raise UsageError(f"its texts become tokens in Python; {SERVED}")
+        return {"inputs": jax.ShapeDtypeStruct(sample.shape, sample.dtype)}
+
+    def tokenization(self) -> JsonObject | None:
+        """Returns how a page makes tokens of a text; None where it need not."""
+        return None
 
     @abc.abstractmethod
     def read(self, inputs: UserInput) -> Encoded:
@@ -105,9 +121,9 @@ class Input(abc.ABC):
     def answer(self, asked: Asked, look: Look) -> tuple[dict[str, Tree], JsonObject]:
         """Computes what a page asks about; returns it with the reply but for the outputs."""
 
-    @abc.abstractmethod
     def tested(self, raw: UserInput, arrays: Inputs) -> dict[str, np.ndarray]:
         """Returns the arrays that a run keeps of its first test examples."""
+        return {"inputs": np.asarray(arrays)}
 
     def baselines(self, raw: Raw) -> dict[str, float]:
         """Measures simple classifiers on the test split, by name."""
@@ -120,16 +136,19 @@ class Input(abc.ABC):
 
     @classmethod
     def weights(cls, run: Record, index: int) -> dict[str, np.ndarray]:
-        """Returns the attention of an example by name, `(heads, q, k)` without padding."""
+        """Returns the attention of an example by name, `(heads, q, k)` without padding.
+
+        Hops stand where heads do, with one query each.
+        """
         named = run.attention.items()
         return {name: replies.by_heads(name, weights[index]) for name, weights in named}
 
     @classmethod
-    @abc.abstractmethod
     def draw_examples(
         cls, run: Record, name: str, weights: np.ndarray, verdicts: list[tuple[str, str]]
     ) -> "dict[str, Figure]":
         """Draws an attention on test examples, each with a verdict and its colour."""
+        return {}
 
     @abc.abstractmethod
     def draw(

@@ -111,9 +111,6 @@ class Images(Input):
         looked = look(self.scaled(image, "the input"))
         return looked, replies.attended(looked)
 
-    def tested(self, raw: UserInput, arrays: Inputs) -> dict[str, np.ndarray]:
-        return {"inputs": arrays}
-
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:
         """Returns an image as ink, 1 for black."""

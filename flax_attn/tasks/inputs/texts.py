@@ -1,6 +1,6 @@
 """Texts as tokens, by a tokenizer that is fitted on the training split alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from flax_attn.analysis.token_weights import of_hops
 from flax_attn.data import ngrams, tokenizers
 from flax_attn.data.raw import Raw
 from flax_attn.data.sets.kinds import ReadTexts
-from flax_attn.data.text import PREPROCESSING, pad
+from flax_attn.data.text import END, PREPROCESSING, START, pad
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs
 from flax_attn.runs.reading import Record
@@ -18,22 +18,17 @@ from flax_attn.tasks import baselines, replies, requests
 from flax_attn.tasks.artifacts import Kept, Look, Prediction, first_attention
 from flax_attn.tasks.asking import Asked, check_length, longer, rounded
 from flax_attn.tasks.inputs.base import Encoded, Input, Requested, title_of
-from flax_attn.tasks.pairs import (
-    FIRST_WORD,
-    Part,
-    check_sizes,
-    knows_any,
-    table_of,
-    words_among,
-)
 from flax_attn.tasks.token_rows import STRONG, token_weights
 from flax_attn.types import JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
     from flax_attn.analysis.drawing import Figure
 
+FIRST_WORD = 2  # of a vocabulary: before it are padding and the unknown word
 MANY_UNKNOWN = 0.4  # share of the words of a user's file that is warned of
 EXAMPLE = '"The final starts next week."'
+
+Part = tuple[str, bool]  # of a text, as it is written, and whether the model knows it
 
 
 @dataclass(frozen=True)
@@ -272,3 +267,27 @@ def as_texts(inputs: UserInput) -> list[str]:
     if not is_list or not all(isinstance(text, str) for text in texts):
         raise UsageError(f"expected a text, or a list of texts, got {str(inputs)[:60]!r}")
     return list(texts)
+
+
+def table_of(rows: Sequence[Sequence[str]], width: int) -> np.ndarray:
+    """Makes one array of rows of words, filled up with empty ones."""
+    return np.array([[*row, *[""] * (width - len(row))] for row in rows], dtype=str)
+
+
+def words_among(parts: Sequence[Part]) -> list[Part]:
+    """Returns the parts of a text without the marks of its start and its end."""
+    return [part for part in parts if part[0] not in (START, END)]
+
+
+def knows_any(parts: Sequence[Part]) -> bool:
+    """Returns whether the model knows one of the parts that is more than a space."""
+    return any(known and part.strip() for part, known in parts)
+
+
+def check_sizes(sizes: Mapping[str, int], expected: Mapping[str, int]) -> None:
+    """Raises a ValueError for tokenizers of other sizes than those that a model was made for."""
+    for name, size in sizes.items():
+        if size != expected.get(name):
+            raise ValueError(
+                f"expected tokenizers of the run, with {name} {expected.get(name)}, got {size}"
+            )

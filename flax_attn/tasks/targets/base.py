@@ -1,20 +1,24 @@
 """What every target of a task offers."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import numpy as np
 from jaxtyping import Array
 
-from flax_attn.data.raw import Raw
-from flax_attn.data.sets import DataSet
+from flax_attn.data.raw import Columns, Raw
 from flax_attn.runs.reading import Record
 from flax_attn.tasks.artifacts import Evaluation, Kept, LossAndMetrics, Prediction, Recipe
-from flax_attn.tasks.inputs.base import Input
-from flax_attn.training.metrics import weighted_mean
+from flax_attn.tasks.inputs.base import Data, Input
+from flax_attn.training.metrics import (
+    largest,
+    mask_of,
+    token_cross_entropy,
+    weighted_mean,
+)
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
@@ -32,52 +36,66 @@ class Target(abc.ABC):
         score: the metric that validation is judged by, lower is better.
         measured: the metric that a run is known by.
         of_first_seed: whether predictions are those of the first seed, not the mean over all.
+        takes_beam: whether predictions are searched for, by a beam.
     """
 
     name: ClassVar[str]
     score: ClassVar[str]
     measured: ClassVar[str]
     of_first_seed: ClassVar[bool] = False
+    takes_beam: ClassVar[bool] = False
 
-    data: DataSet
+    data: Data
     recipe: Recipe
+    inputs: Any  # the input, of the class that a target is for
 
     @classmethod
-    @abc.abstractmethod
-    def fit(cls, data: DataSet, raw: Raw, recipe: Recipe, inputs: Input) -> "Target":
+    def fit(cls, data: Data, raw: Raw, recipe: Recipe, inputs: Input) -> "Target":
         """Fits on the training split. `inputs` are fitted already."""
+        return cls(data, recipe, inputs)
 
     @classmethod
-    @abc.abstractmethod
-    def restore(cls, data: DataSet, kept: Kept, recipe: Recipe) -> "Target":
+    def restore(cls, data: Data, recipe: Recipe, kept: Kept, inputs: Input) -> "Target":
         """Restores what `fit` has found from the run directory."""
+        return cls(data, recipe, inputs)
 
     @classmethod
     def file_names(cls) -> tuple[str, ...]:
         """Returns the names of further files of the run directory that `restore` needs."""
         return ()
 
-    def kept(self, inputs: Input) -> Kept:
+    @property
+    def kept(self) -> Kept:
         """Returns what the targets of the training split decided."""
         return Kept()
 
-    @abc.abstractmethod
+    def batch(self, rows: Columns) -> Batch:
+        """Encodes rows of a data set as a batch that `loss` takes."""
+        arrays = self.inputs.normalize(self.inputs.encode(rows.inputs))
+        return {"inputs": arrays, "targets": self.encode(rows.targets)}
+
+    def drawing(self, batches: Mapping[str, Batch]) -> Callable[[Batch, Array], Batch] | None:
+        """Returns a function of the training rows and a key that draws a batch, if there is one."""
+        if not self.data.fresh:
+            return None
+        return lambda _, key: self.batch(self.data.draw(key, self.recipe.batch_size))
+
     def encode(self, raw: UserInput) -> Array | np.ndarray:
         """Returns raw targets of a data set as an array that `loss` takes."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
         """Computes the loss of a batch, and metrics as sums and counts. Pure."""
 
-    @abc.abstractmethod
     def decode(self, outputs: Sequence[Array | np.ndarray]) -> Array:
         """Returns the outputs of all seeds as predictions in the user's units. Pure."""
+        raise NotImplementedError
 
     def predicted(self, outputs: np.ndarray, inputs: UserInput) -> Prediction:
         """Returns decoded outputs as a prediction for a user's inputs."""
         return Prediction(outputs)
 
-    @abc.abstractmethod
     def results(
         self, outputs: Sequence[np.ndarray], targets: np.ndarray, shown: int, raw: UserInput
     ) -> Evaluation:
@@ -89,10 +107,11 @@ class Target(abc.ABC):
             shown: how many examples a run keeps.
             raw: the targets in the user's units.
         """
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def reply(self, output: np.ndarray) -> JsonObject:
         """Returns the decoded output of one example as a page shows it."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def describe(self, names: Sequence[str], prediction: Prediction) -> list[JsonObject]:
@@ -102,13 +121,13 @@ class Target(abc.ABC):
     def show(self, row: JsonObject, console: "Console") -> None:
         """Prints an entry of `describe`."""
 
-    @abc.abstractmethod
     def columns(self, prediction: Prediction) -> dict[str, list[str]]:
         """Returns a prediction as columns of a table."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def verdicts(self, prediction: Prediction) -> list[str]:
         """Returns each prediction in a word, for a picture."""
+        return []
 
     def class_names(self) -> list[str] | None:
         """Returns the names of what outputs are probabilities of; None for other outputs."""
@@ -116,12 +135,12 @@ class Target(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def summary(cls, run: Record, inputs: type[Input]) -> str:
+    def summary(cls, run: Record) -> str:
         """Returns what the model of a run does, in a few words that begin with a verb."""
 
     @classmethod
     @abc.abstractmethod
-    def sentence(cls, run: Record, inputs: type[Input]) -> str:
+    def sentence(cls, run: Record) -> str:
         """Returns what the model of a run does, and how well it does it on test data."""
 
     @classmethod
@@ -130,7 +149,7 @@ class Target(abc.ABC):
         return ""
 
     @classmethod
-    def remarks(cls, run: Record, data: DataSet) -> list[str]:
+    def remarks(cls, run: Record, data: Data) -> list[str]:
         """Returns lines to print after training."""
         note = cls.baseline_note(run)
         return [note] if note else []
@@ -147,7 +166,7 @@ class Target(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def figures(cls, run: Record, inputs: type[Input]) -> "dict[str, Figure]":
+    def figures(cls, run: Record) -> "dict[str, Figure]":
         """Draws the figures of a run, by name."""
 
 
@@ -159,3 +178,16 @@ def probabilities(logits: Tree) -> np.ndarray:
 def with_penalty(loss: Array, aux: Tree, mask: Array) -> Array:
     """Adds the mean of the `penalty` of a model to a loss, where the model has one."""
     return loss + weighted_mean(aux["penalty"], mask).compute() if "penalty" in aux else loss
+
+
+def token_loss(recipe: Recipe, outputs: Array, batch: Batch, train: bool) -> LossAndMetrics:
+    """Computes the cross-entropy of each token, and the share of tokens with the largest logit.
+
+    Padding counts nothing. In training, labels are smoothed.
+    """
+    labels, smoothing = batch["targets"], recipe.label_smoothing
+    mask = (labels > 0) & mask_of(batch, len(labels))[:, None]
+    error = token_cross_entropy(outputs, labels, mask)
+    hits = weighted_mean(largest(outputs, labels).astype(outputs.dtype), mask)
+    loss = token_cross_entropy(outputs, labels, mask, smoothing) if train and smoothing else error
+    return loss.compute(), {"loss": error, "accuracy": hits}

@@ -31,6 +31,7 @@ from flax_attn.tasks.artifacts import (
     first_attention,
     outputs_of,
 )
+from flax_attn.tasks.inputs import INPUTS
 from flax_attn.tasks.inputs.base import Input
 from flax_attn.tasks.targets.base import Target, probabilities, with_penalty
 from flax_attn.tasks.token_rows import describe_tokens, print_tokens
@@ -74,20 +75,21 @@ class Classes(Target):
         if not are_numbers(labels["train"]):
             check_classes(labels)
         counts = np.bincount(encoded(labels["train"], names), minlength=len(names)).tolist()
-        return cls(data, recipe, names, [1 / count if count else 0.0 for count in counts])
+        return cls(data, recipe, inputs, names, [1 / count if count else 0.0 for count in counts])
 
     @classmethod
-    def restore(cls, data: DataSet, kept: Kept, recipe: Recipe) -> "Classes":
+    def restore(cls, data: DataSet, recipe: Recipe, kept: Kept, inputs: Input) -> "Classes":
         names, weights = kept.derived["classes"], kept.derived["class_weights"]
         if kept.files["labels.json"] != names or len(weights) != len(names):
             raise ValueError(f"expected the same {len(names)} classes in both")
-        return cls(data, recipe, names, weights)
+        return cls(data, recipe, inputs, names, weights)
 
     @classmethod
     def file_names(cls) -> tuple[str, ...]:
         return ("labels.json",)
 
-    def kept(self, inputs: Input) -> Kept:
+    @property
+    def kept(self) -> Kept:
         facts = {"classes": self.names, "class_weights": self.weights}
         return Kept(facts, {"num_classes": len(self.names)}, {"labels.json": self.names})
 
@@ -171,13 +173,15 @@ class Classes(Target):
         return self.names
 
     @classmethod
-    def summary(cls, run: Record, inputs: type[Input]) -> str:
-        return f"tells {len(run.config['derived']['classes'])} classes of {inputs.noun} apart"
+    def summary(cls, run: Record) -> str:
+        number = len(run.config["derived"]["classes"])
+        return f"tells {number} classes of {INPUTS[run.input].noun} apart"
 
     @classmethod
-    def sentence(cls, run: Record, inputs: type[Input]) -> str:
+    def sentence(cls, run: Record) -> str:
         count, right = len(run.config["derived"]["classes"]), 100 * run.mean("accuracy")
-        return f"names the right one of {count} classes for {right:.3g} % of the test {inputs.noun}"
+        noun = INPUTS[run.input].noun
+        return f"names the right one of {count} classes for {right:.3g} % of the test {noun}"
 
     @classmethod
     def baseline_note(cls, run: Record) -> str:
@@ -202,17 +206,17 @@ class Classes(Target):
         return {"predictions": shares, "target": int(run.examples["targets"][index])}
 
     @classmethod
-    def figures(cls, run: Record, inputs: type[Input]) -> "dict[str, Figure]":
+    def figures(cls, run: Record) -> "dict[str, Figure]":
         from flax_attn.analysis import classes, images
 
         names = classes.drawn_names(run.config["derived"]["classes"])
         pairs = zip(run.examples["predictions"], run.examples["targets"].tolist())
         verdicts = [classes.verdict(shares, names, target) for shares, target in pairs]
         figures = {"confusion": classes.confusion_matrix(run)}
-        if inputs.name == "image":
+        if run.input == "image":
             figures |= images.draw(run)
         for name, weights in run.attention.items():
-            figures |= inputs.draw_examples(run, name, weights, verdicts)
+            figures |= INPUTS[run.input].draw_examples(run, name, weights, verdicts)
         return figures
 
 

@@ -25,6 +25,7 @@ from flax_attn.tasks.artifacts import (
     Recipe,
     outputs_of,
 )
+from flax_attn.tasks.inputs import INPUTS
 from flax_attn.tasks.inputs.base import Input
 from flax_attn.tasks.inputs.signals import Normalization
 from flax_attn.tasks.targets.base import Target, with_penalty
@@ -60,15 +61,16 @@ class Number(Target):
             raise UsageError(
                 f"expected numbers that vary in the training split, got {normalization.mean:g}"
             )
-        return cls(data, recipe, normalization)
+        return cls(data, recipe, inputs, normalization)
 
     @classmethod
-    def restore(cls, data: DataSet, kept: Kept, recipe: Recipe) -> "Number":
-        return cls(data, recipe, Normalization.restore(kept.derived["targets"]))
+    def restore(cls, data: DataSet, recipe: Recipe, kept: Kept, inputs: Input) -> "Number":
+        return cls(data, recipe, inputs, Normalization.restore(kept.derived["targets"]))
 
-    def kept(self, inputs: Input) -> Kept:
+    @property
+    def kept(self) -> Kept:
         # models of signals have one output by default, and those of users need no field for it
-        sizes = {} if inputs.name == "signal" else {"num_classes": 1}
+        sizes = {} if self.inputs.name == "signal" else {"num_classes": 1}
         return Kept({"targets": self.normalization._asdict()}, sizes)
 
     def encode(self, raw: UserInput) -> Array | np.ndarray:
@@ -121,12 +123,12 @@ class Number(Target):
         return [f"{number:.4g}" for number in outputs_of(prediction)]
 
     @classmethod
-    def summary(cls, run: Record, inputs: type[Input]) -> str:
-        return f"predicts a number from {'an' if inputs.name[0] in 'aeiou' else 'a'} {inputs.name}"
+    def summary(cls, run: Record) -> str:
+        return f"predicts a number from {'an' if run.input[0] in 'aeiou' else 'a'} {run.input}"
 
     @classmethod
-    def sentence(cls, run: Record, inputs: type[Input]) -> str:
-        return f"{cls.summary(run, inputs)}, off by {run.mean('mae'):.2g} on average"
+    def sentence(cls, run: Record) -> str:
+        return f"{cls.summary(run)}, off by {run.mean('mae'):.2g} on average"
 
     @classmethod
     def baseline_note(cls, run: Record) -> str:
@@ -143,7 +145,7 @@ class Number(Target):
         return {name: replies.numbers(run.examples[name]) for name in ("targets", "predictions")}
 
     @classmethod
-    def figures(cls, run: Record, inputs: type[Input]) -> "dict[str, Figure]":
+    def figures(cls, run: Record) -> "dict[str, Figure]":
         from flax_attn.analysis import drawing, numbers
 
         figures = {"predictions": numbers.scatter(run)}
@@ -151,7 +153,7 @@ class Number(Target):
         ink = drawing.theme().ink
         verdicts = [(f"{number:.3g}, target {right:.3g}", ink) for number, right in pairs]
         for name, weights in run.attention.items():
-            figures |= inputs.draw_examples(run, name, weights, verdicts)
+            figures |= INPUTS[run.input].draw_examples(run, name, weights, verdicts)
         return figures
 
 

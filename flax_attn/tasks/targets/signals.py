@@ -8,20 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from flax_attn.data.raw import Raw
-from flax_attn.data.sets import DataSet
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies
 from flax_attn.tasks.artifacts import (
     Evaluation,
-    Kept,
     LossAndMetrics,
     Prediction,
-    Recipe,
     outputs_of,
 )
-from flax_attn.tasks.inputs.base import Input
-from flax_attn.tasks.inputs.signals import Normalization, Signals, channels_of
+from flax_attn.tasks.inputs.signals import Signals, channels_of
 from flax_attn.tasks.targets.base import Target
 from flax_attn.training.metrics import Metric, mask_of, squared_error, weighted_mean
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
@@ -50,17 +45,7 @@ class Signal(Target):
     measured = "mse"
     of_first_seed = True
 
-    normalization: Normalization | None
-
-    @classmethod
-    def fit(cls, data: DataSet, raw: Raw, recipe: Recipe, inputs: Input) -> "Signal":
-        assert isinstance(inputs, Signals)
-        return cls(data, recipe, inputs.normalization)
-
-    @classmethod
-    def restore(cls, data: DataSet, kept: Kept, recipe: Recipe) -> "Signal":
-        stored = kept.derived.get("inputs")
-        return cls(data, recipe, stored and Normalization.restore(stored))
+    inputs: Signals
 
     @property
     def relevant(self) -> int | None:
@@ -68,7 +53,7 @@ class Signal(Target):
         return getattr(self.data, "relevant", None)
 
     def encode(self, raw: UserInput) -> Array | np.ndarray:
-        return raw if self.normalization is None else self.normalization.apply(raw)
+        return self.inputs.normalize(raw)
 
     def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
         mask = mask_of(batch, len(outputs))
@@ -80,8 +65,8 @@ class Signal(Target):
         return error.compute(), metrics
 
     def decode(self, outputs: Sequence[Array | np.ndarray]) -> Array:
-        first = jnp.asarray(outputs[0])  # (b, t, d)
-        return first if self.normalization is None else self.normalization.undo(first)
+        first, normalization = jnp.asarray(outputs[0]), self.inputs.normalization  # (b, t, d)
+        return first if normalization is None else normalization.undo(first)
 
     def predicted(self, outputs: np.ndarray, inputs: UserInput) -> Prediction:
         """Returns signals in the shape of the inputs where they have as many numbers."""
@@ -104,22 +89,16 @@ class Signal(Target):
     def show(self, row: JsonObject, console: "Console") -> None:
         console.print_json(data=row)
 
-    def columns(self, prediction: Prediction) -> dict[str, list[str]]:
-        raise NotImplementedError
-
-    def verdicts(self, prediction: Prediction) -> list[str]:
-        raise NotImplementedError
-
     @classmethod
-    def summary(cls, run: Record, inputs: type[Input]) -> str:
+    def summary(cls, run: Record) -> str:
         data = run.config["data"]
         if "relevant" in data:
             return f"predicts one series from {run.examples['inputs'].shape[-1]}"
         return LEVELLED.get(data.get("task"), "turns signals into others")
 
     @classmethod
-    def sentence(cls, run: Record, inputs: type[Input]) -> str:
-        does, error = cls.summary(run, inputs), float(np.sqrt(run.mean("mse")))
+    def sentence(cls, run: Record) -> str:
+        does, error = cls.summary(run), float(np.sqrt(run.mean("mse")))
         if "relevant" in run.config["data"]:
             return f"{does}, off by {error:.2g} of its standard deviation"
         error *= run.config["derived"].get("inputs", {}).get("std", 1.0)
@@ -132,7 +111,7 @@ class Signal(Target):
         return {name: channels_of(run, name, index) for name in names}
 
     @classmethod
-    def figures(cls, run: Record, inputs: type[Input]) -> "dict[str, Figure]":
+    def figures(cls, run: Record) -> "dict[str, Figure]":
         from flax_attn.analysis import series, shapes
 
         return series.draw(run) if "relevant" in run.config["data"] else shapes.draw(run)
