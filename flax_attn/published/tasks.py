@@ -32,7 +32,7 @@ from flax_attn.tasks.asking import Asked, check_length, longer, rounded
 from flax_attn.tasks.inputs.base import Input
 from flax_attn.tasks.inputs.images import Images
 from flax_attn.tasks.inputs.texts import Part, Texts, as_texts
-from flax_attn.tasks.inputs.tokens import Tokens
+from flax_attn.tasks.inputs.tokens import Passages
 from flax_attn.tasks.language import LanguageModel
 from flax_attn.tasks.requests import warn
 from flax_attn.tasks.targets.classes import Classes
@@ -101,7 +101,7 @@ class Prepared(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class HubTokens(Tokens):
+class HubTokens(Passages):
     """Text for a published language model. Every token may be read and written."""
 
     tokenizer: HubTokenizer

@@ -18,7 +18,7 @@ from flax_attn.models.language import AT_ONCE, attention_of, logits_of, look, lo
 from flax_attn.tasks import induction
 from flax_attn.tasks.artifacts import Evaluation, Prediction, to_store
 from flax_attn.tasks.inputs.texts import as_texts
-from flax_attn.tasks.inputs.tokens import Tokens
+from flax_attn.tasks.inputs.tokens import Passages
 from flax_attn.tasks.targets.next_token import NextToken, share_in_harmony
 from flax_attn.tasks.task import Task
 from flax_attn.types import Json, Options, Tree, UserInput
@@ -48,9 +48,9 @@ class Generated:
 class LanguageModel(Task):
     """A task on running text. `ends` are the tokens that end a text."""
 
-    input_class, target_class = Tokens, NextToken
+    input_class, target_class = Passages, NextToken
 
-    inputs: Tokens
+    inputs: Passages
     ends: frozenset[int] = frozenset()
 
     def examples(self, model: nn.Module, params: Sequence[Params]) -> Evaluation:

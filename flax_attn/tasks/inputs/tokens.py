@@ -30,7 +30,7 @@ PART = "\ufffd"  # what bytes are decoded to that are a part of a character
 
 
 @dataclass(frozen=True)
-class Tokens(Input):
+class Passages(Input):
     """Passages of `max_length` tokens, by a tokenizer fitted on the training split alone.
 
     The first `num_unwritten` tokens are not text, such as padding.
@@ -45,13 +45,13 @@ class Tokens(Input):
     tokenizer: Tokenizer
 
     @classmethod
-    def fit(cls, data: LanguageData, raw: Raw, with_targets: bool) -> "Tokens":
+    def fit(cls, data: LanguageData, raw: Raw, with_targets: bool) -> "Passages":
         text = raw.splits["train"].inputs
         check_vocabulary(data, text)
         return cls(data, fit_tokenizer(data.tokenizer, [text], data.vocabulary_size))
 
     @classmethod
-    def restore(cls, data: LanguageData, kept: Kept) -> "Tokens":
+    def restore(cls, data: LanguageData, kept: Kept) -> "Passages":
         restored = cls(data, tokenizer_from_json(kept.files["tokenizer.json"]))
         check_sizes(restored.kept.sizes, kept.sizes)
         return restored

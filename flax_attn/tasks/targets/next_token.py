@@ -15,7 +15,7 @@ from flax_attn.data.raw import Columns
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies
 from flax_attn.tasks.artifacts import LossAndMetrics, Prediction, outputs_of
-from flax_attn.tasks.inputs.tokens import PART, Tokens, check_lengths
+from flax_attn.tasks.inputs.tokens import PART, Passages, check_lengths
 from flax_attn.tasks.targets.base import Target, token_loss
 from flax_attn.tasks.targets.classes import show_classes
 from flax_attn.types import Batch, JsonObject, Tree
@@ -36,7 +36,7 @@ class NextToken(Target):
     score = "loss"
     measured = "loss"
 
-    inputs: Tokens
+    inputs: Passages
 
     def batch(self, rows: Columns) -> Batch:
         return self.inputs.rows(rows.inputs)
