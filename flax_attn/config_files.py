@@ -50,9 +50,6 @@ def find(name: str) -> tuple[Path, str]:
 
     A file of the user's own ends in `.py`. A name without this ending is that of a config of the
     package, also where the current directory has a file of that name.
-
-    Raises:
-        UsageError: no such file.
     """
     stem, colon, variant = name.partition(":")
     if colon and not variant:
@@ -70,11 +67,7 @@ def find(name: str) -> tuple[Path, str]:
 
 
 def read(name: str) -> ConfigValues:
-    """Returns the config of a name or path, as `get_config(variant)` of its file returns it.
-
-    Raises:
-        UsageError: no such file, no such variant, or a file that does not return a config.
-    """
+    """Returns the config of a name or path, as `get_config(variant)` of its file returns it."""
     path, variant = find(name)
     expected = f"expected get_config(variant) in {path} to return a ConfigDict or a dict, got"
     try:

@@ -24,8 +24,6 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
 
     Predictions are drawn where the runs were tested on the same data. Returns the paths of the
     figures, in the directory `output`.
-
-    Raises a UsageError for a run that is not finished or is damaged, and runs of several tasks.
     """
     runs = tasks.read_runs(paths)
     names = sorted({run.task for run in runs})

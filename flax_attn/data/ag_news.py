@@ -8,12 +8,11 @@ joined.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow_datasets as tfds
 
-from flax_attn.data.builders import FilesBuilder, files, load
+from flax_attn.data.builders import FilesBuilder, files
 from flax_attn.data.files import read_rows
 from flax_attn.schema import require
 from flax_attn.types import JsonObject
@@ -38,35 +37,13 @@ class AGNews(FilesBuilder, skip_registration=True):
     }
 
     def _generate_examples(self, path: Path) -> Iterator[tuple[int, JsonObject]]:
-        for i, news in enumerate(read_news(path)):
-            yield i, news._asdict()
+        yield from enumerate(read_news(path))
 
 
-class News(NamedTuple):
-    """One row. Title and description that come joined are the title, with no description."""
-
-    title: str
-    description: str
-    label: int
-
-
-def load_ag_news(
-    splits: tuple[str, ...], manual_dir: Path | None
-) -> tuple[dict[str, list[News]], dict[str, str]]:
-    """Loads the news of each split, `train` or `test`, and the sums of the files.
-
-    Errors are those of `builders.load`.
-    """
-    rows, sums = load(AGNews, splits, manual_dir)
-    return {
-        split: [News(**{**row, "label": int(row["label"])}) for row in of_split]
-        for split, of_split in rows.items()
-    }, sums
-
-
-def read_news(path: Path) -> Iterator[News]:
+def read_news(path: Path) -> Iterator[JsonObject]:
     """Reads the rows of a file. Raises a UsageError with the line of a row that is none."""
     for line, row in read_rows(path):
         is_news = len(row) in (2, 3) and row[0] in ("1", "2", "3", "4")
         require(is_news, f"a class from 1 to 4 and one or two texts in {path}, line {line}")
-        yield News(row[1], row[2] if len(row) == 3 else "", int(row[0]) - 1)
+        description = row[2] if len(row) == 3 else ""  # else both come joined as the title
+        yield {"title": row[1], "description": description, "label": int(row[0]) - 1}

@@ -19,10 +19,6 @@ def read(path: Path, inputs: str, targets: str) -> dict[str, InputsAndTargets]:
 
     With the names `x` and `y` they are the arrays `train_x`, `train_y`, `test_x`, `test_y`, and
     perhaps `valid_x` and `valid_y`; or `x` and `y` alone. Other arrays are left alone.
-
-    Raises:
-        OSError: no such file.
-        UsageError: another kind of file, or arrays that are missing or misnamed.
     """
     with open_arrays(path) as arrays:
         names = _names(path, list(arrays), inputs, targets)

@@ -28,10 +28,7 @@ def place(split: str, source: str = "") -> str:
 
 
 def checked(where: str, data: "DataSet", inputs: UserInput, targets: UserInput) -> Columns:
-    """Returns a user's inputs and targets as a data set of this input and target holds them.
-
-    Raises a UsageError for contents that do not fit, or unequal numbers of both.
-    """
+    """Returns a user's inputs and targets as a data set of this input and target holds them."""
     given, wanted = INPUTS[data.input](where, inputs), TARGETS[data.target](where, targets)
     is_whole, got = len(given) == len(wanted) > 0, f"{len(given)} and {len(wanted)}"
     require(is_whole, f"as many targets as inputs in {where}, at least one, got {got}")
@@ -100,10 +97,7 @@ def _shown(value: UserInput) -> str:
 
 
 def as_pixels(images: np.ndarray, where: str) -> np.ndarray:
-    """Returns images as float32 in [0, 1], from bytes or such numbers.
-
-    Raises a UsageError for other numbers.
-    """
+    """Returns images as float32 in [0, 1], from bytes or such numbers."""
     if images.dtype == np.uint8:
         return images.astype(np.float32) / 255
     fit = images.dtype.kind == "f" and ((images >= 0) & (images <= 1)).all()

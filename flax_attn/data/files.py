@@ -14,10 +14,7 @@ BINARY = (b"PK\3\4", b"\xd0\xcf\x11\xe0", b"\x1f\x8b", b"\x89PNG", b"\xff\xd8\xf
 
 
 def decode(path: Path, content: bytes) -> str:
-    """Decodes the content of a text file in UTF-8, without its byte order mark.
-
-    Raises a UsageError for another encoding, with the line of the first strange byte, or no text.
-    """
+    """Decodes the content of a text file in UTF-8, without its byte order mark."""
     if content.startswith(BINARY):
         hint = "save a spreadsheet (.xlsx) as CSV, and unpack what is packed"
         raise UsageError(f"expected a file of text, got the binary file {path}; {hint}")
@@ -58,8 +55,6 @@ def parse_rows(path: Path, text: str, separator: str) -> Iterator[tuple[int, lis
 
     Cells with commas or semicolons between are CSV: a cell may stand in quotes. Cells with tabs
     between are TSV: a row is a line, and a quote is a character like any other.
-
-    Raises a UsageError with its line for a quote that is never closed, or stands where none may.
     """
     csv.field_size_limit(sys.maxsize)
     if separator == TAB:

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from jaxtyping import UInt8
 
-from flax_attn.data.builders import FilesBuilder, files, load
+from flax_attn.data.builders import FilesBuilder, files
 from flax_attn.errors import UsageError
 from flax_attn.schema import require
 from flax_attn.types import JsonObject
@@ -56,24 +56,8 @@ class MNIST(FilesBuilder, skip_registration=True):
             yield i, {"image": image, "label": int(label)}
 
 
-def load_mnist(
-    manual_dir: Path | None,
-) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], dict[str, str]]:
-    """Loads images `(n, 28, 28)` of bytes and labels `(n,)` by split, and the sums of the files.
-
-    Errors are those of `builders.load`.
-    """
-    rows, sums = load(MNIST, ("train", "test"), manual_dir)
-    images = lambda split: np.stack([row["image"] for row in rows[split]])
-    labels = lambda split: np.array([row["label"] for row in rows[split]], np.int32)
-    return {split: (images(split), labels(split)) for split in rows}, sums
-
-
 def read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
-    """Reads the array of bytes in an IDX file, compressed or not.
-
-    Raises a UsageError for a file that is cut off, or is no IDX file of bytes.
-    """
+    """Reads the array of bytes in an IDX file, compressed or not."""
     content = path.read_bytes()
     try:
         content = gzip.decompress(content) if content.startswith(GZIP) else content

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import tensorflow_datasets as tfds
 
-from flax_attn.data.builders import FilesBuilder, files, load
+from flax_attn.data.builders import FilesBuilder, files
 from flax_attn.data.files import decode, split_lines
-from flax_attn.data.pairs import LANGUAGES, Pair
+from flax_attn.data.pairs import LANGUAGES
 from flax_attn.errors import UsageError
 from flax_attn.schema import require
 from flax_attn.types import JsonObject
@@ -49,24 +49,6 @@ class Multi30k(FilesBuilder, skip_registration=True):
     def _generate_examples(self, path: Path) -> Iterator[tuple[int, JsonObject]]:
         for number, line in enumerate(read_lines(path)):
             yield number, {"text": line}
-
-
-def load_multi30k(
-    source: str, target: str, manual_dir: Path | None
-) -> tuple[dict[str, list[Pair]], dict[str, str]]:
-    """Loads the pairs of each split in two of the `LANGUAGES`, and the sums of the files.
-
-    Errors are those of `builders.load`, and a UsageError for files of different numbers of lines.
-    """
-    languages, pairs = (source, target), {}
-    names = tuple(f"{split}_{language}" for split in NAMES for language in languages)
-    rows, sums = load(Multi30k, names, manual_dir)
-    for split, name in NAMES.items():
-        texts = [[row["text"] for row in rows[f"{split}_{language}"]] for language in languages]
-        are_alike = len(texts[0]) == len(texts[1])
-        require(are_alike, f"as many lines in {name}.{source}.gz as in {name}.{target}.gz")
-        pairs[split] = [Pair(*both) for both in zip(*texts)]
-    return pairs, sums
 
 
 def read_lines(path: Path) -> list[str]:

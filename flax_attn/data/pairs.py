@@ -22,8 +22,6 @@ def read(path: Path, source_column: int = 1, target_column: int = 2) -> list[Pai
     """Reads the pairs of a table without a header, one a row, in columns from 1.
 
     The separator is found by what is in the table. Empty rows are left out.
-
-    Raises a UsageError for a row that is no pair, with its line, or sources that are all numbers.
     """
     columns, pairs = (source_column, target_column), []
     text = decode(path, path.read_bytes())

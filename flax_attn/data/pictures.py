@@ -31,8 +31,6 @@ def read(path: Path, in_colour: bool = False) -> np.ndarray:
 
     Transparent parts become white. They become black if the drawing is light. In colour, pixels are
     `(height, width, 3)`, and transparency is left out.
-
-    Raises a UsageError for another format, a damaged file, or more than 8 bits a pixel.
     """
     from PIL import Image, ImageOps
 
@@ -51,10 +49,7 @@ def read(path: Path, in_colour: bool = False) -> np.ndarray:
 
 
 def read_ink(path: Path) -> np.ndarray:
-    """Reads as `read`, with light ink on a dark ground: a picture with a light border is inverted.
-
-    Raises a UsageError also for a picture in which nothing is drawn.
-    """
+    """Reads as `read`, with light ink on a dark ground: one with a light border is inverted."""
     pixels = read(path)
     is_drawn = pixels.min() < pixels.max()
     require(is_drawn, f"something drawn in {path}, got pixels that are all alike")
@@ -98,8 +93,6 @@ def read_folder(
     left out. The images of a class are in the order of their names.
 
     Images are scaled to `size`, in [0, 1]; with None they are bytes, all of one size.
-
-    Raises a UsageError for folders or files that are not as above, or images of several sizes.
     """
     names = [path.name for path in _listed(folder)]
     roots = {ALL: folder}

@@ -60,8 +60,6 @@ def complete(
         target: of the data set; rows in classes are split alike in every class.
         valid, test: shares of the rows that validate and test; nothing is drawn for 0.
         seed: decides which rows go where.
-
-    Raises a UsageError for a class with fewer rows than there are splits.
     """
     if ALL in splits:
         name, shares = ALL, (valid, test)
@@ -96,8 +94,6 @@ def by_class(
         fractions: shares that validate and test; there is no `valid` where its share is 0.
         seed: decides which rows go where.
         has_test: whether there is a test already; then none is split off.
-
-    Raises a UsageError for a class with fewer rows than there are splits.
     """
     valid, test = fractions[0], 0.0 if has_test else fractions[1]
     shares = {"train": 1 - valid - test}

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import tensorflow_datasets as tfds
 
-from flax_attn.data.builders import FilesBuilder, files, load
+from flax_attn.data.builders import FilesBuilder, files
 from flax_attn.data.files import read_lines
 from flax_attn.schema import require
 from flax_attn.types import JsonObject
@@ -57,17 +57,6 @@ class Phrase(NamedTuple):
 
     words: tuple[str, ...]
     label: int
-
-
-def load_sst(manual_dir: Path | None) -> tuple[dict[str, list[list[Phrase]]], dict[str, str]]:
-    """Loads the phrases of every sentence by split, the whole first, and the sums of the files.
-
-    Errors are those of `builders.load`.
-    """
-    rows, sums = load(SST, ("train", "valid", "test"), manual_dir)
-    return {
-        split: [phrases(row["tree"]) for row in of_split] for split, of_split in rows.items()
-    }, sums
 
 
 def phrases(tree: str) -> list[Phrase]:

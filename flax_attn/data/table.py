@@ -41,10 +41,7 @@ class Table(NamedTuple):
 
 
 def read(path: Path, text_column: str, label_column: str) -> tuple[list[str], list[str]]:
-    """Reads texts and labels of a table.
-
-    Raises a UsageError as `read_pairs`, and for a class in two spellings.
-    """
+    """Reads texts and labels of a table."""
     table = read_pairs(path, text_column, label_column, "label")
     labels, spelt = [label.strip() for label in table.column(1)], {}
     for label in labels:
@@ -55,10 +52,7 @@ def read(path: Path, text_column: str, label_column: str) -> tuple[list[str], li
 
 
 def read_numbers(path: Path, text_column: str, column: str) -> tuple[list[str], list[float]]:
-    """Reads texts and numbers of a table.
-
-    Raises a UsageError as `read_pairs`, and for what is no finite number.
-    """
+    """Reads texts and numbers of a table."""
     table, numbers = read_pairs(path, text_column, column, "number"), []
     for line, cell in zip(table.lines, table.column(1)):
         try:
@@ -75,8 +69,6 @@ def read_pairs(path: Path, text_column: str, other_column: str, other: str) -> T
     """Reads a table with a column of texts and a second one, which has an entry in every row.
 
     `other` names what stands in the second, and the key `data.{other}_column` selects it.
-
-    Raises a UsageError as `read_table`, and for an entry of the second that is empty.
     """
     advice = f"name others by data.text_column and data.{other}_column, or without a header give "
     advice += "their numbers from 1"
@@ -96,8 +88,6 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
         wanted: the names or numbers of the columns.
         content: what stands in the table, as errors name it.
         advice: what to do about a column that is not there.
-
-    Raises a UsageError for no such column, a row of another number of cells, or no rows.
     """
     text = decode(path, path.read_bytes())
     separator = separator_of(path, text, wanted)
@@ -144,8 +134,6 @@ def write(table: Table, path: Path, added: dict[str, list[str]]) -> None:
     """Writes a table with further columns on the right, by name.
 
     It has the separator that it had, or that of its new ending where this is another.
-
-    Raises a UsageError for a column of that name that is there.
     """
     for name in added:
         require(name not in table.header, f"no column '{name}' in {table.path}, as it is added")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tensorflow_datasets as tfds
 
-from flax_attn.data.builders import FilesBuilder, files, load
+from flax_attn.data.builders import FilesBuilder, files
 from flax_attn.data.files import read_text
 from flax_attn.types import JsonObject
 
@@ -25,9 +25,3 @@ class Tinyshakespeare(FilesBuilder, skip_registration=True):
 
     def _generate_examples(self, path: Path) -> Iterator[tuple[int, JsonObject]]:
         yield 0, {"text": read_text(path)}
-
-
-def load_tinyshakespeare(manual_dir: Path | None) -> tuple[str, dict[str, str]]:
-    """Loads the text, and the sum of its file. Errors are those of `builders.load`."""
-    rows, sums = load(Tinyshakespeare, ("text",), manual_dir)
-    return rows["text"][0]["text"], sums

@@ -115,9 +115,6 @@ class Config(GeneralSettings):
             content: of data that are given from Python.
             allowed: modules of the user's own that may be imported for a model or data set; None
                 for all.
-
-        Raises:
-            UsageError: a key that is missing or unknown, or a value that does not fit.
         """
         flat = schema.flatten(values)
         for flag, value in zip(flags, [*flags[1:], ""]):
@@ -269,10 +266,6 @@ def class_of(
     """Returns the class of a name: a known one, or `package.module:Class` of the user's own.
 
     A module that is imported already needs not be allowed.
-
-    Raises:
-        UsageError: an unknown name, a module that may not or cannot be imported, or a class of
-            another kind.
     """
     if name in known:
         return known[name]

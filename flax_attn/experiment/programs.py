@@ -42,11 +42,7 @@ NOT_MADE += (NotImplementedError, TypeError, ValueError)
 
 
 def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
-    """Builds the model of a config from the fields of its `model` part and those of the data.
-
-    Raises:
-        UsageError: a model that is not for such data, or a field that the data decide.
-    """
+    """Builds the model of a config from the fields of its `model` part and those of the data."""
     name, model_class = config.model["name"], config.model_class
     options = {key: value for key, value in config.model.items() if key != "name"}
     # a model with a list has no hash
@@ -85,11 +81,7 @@ def layer_table(model: nn.Module, sample: Inputs, params: Params) -> str:
 
 
 def shapes_of_params(model: nn.Module, task: Task) -> Params:
-    """Returns the shapes of the parameters of a model, and tries it on a training example.
-
-    Raises:
-        UsageError: a model that cannot be built from its fields, or that is not for such data.
-    """
+    """Returns the shapes of the parameters of a model, and tries it on a training example."""
     row = jax.tree.map(lambda array: array[:1], task.rows.train)
     init = functools.partial(model.init_with_output, train=False)
     try:
@@ -312,10 +304,6 @@ def make_programs(
     Args:
         config, model, task: to train.
         mesh: the devices; None for all, as far as they divide the work.
-
-    Raises:
-        UsageError: several processes whose devices do not divide the work, or sequences to share in
-            a model that does not attend across devices.
     """
     mesh = make_mesh(config.num_seeds, config.batch_size) if mesh is None else mesh
     steps_an_epoch = count_steps(config, task)

@@ -229,12 +229,7 @@ def precision_of(derived: JsonObject, say: Say) -> str:
 
 
 def load_task(config: Config, manual_dir: Path | None) -> Task:
-    """Loads the data of a config and makes its task.
-
-    Raises:
-        UsageError: the data cannot be read; or a data set of the user's own raises an error, or
-            does not load what its kind needs.
-    """
+    """Loads the data of a config and makes its task."""
     name = config.values["data"]["name"]
     try:
         return config.task.load(config.data, config.recipe, manual_dir)
@@ -400,9 +395,6 @@ def end_epoch(
     """Makes the rows of an epoch, stops seeds that are not finite, and looks at validation.
 
     `stopped` are the seeds that had stopped before. A stopped seed has its last row again.
-
-    Raises:
-        UsageError: every seed has diverged.
     """
     number, states = now.progress.epoch + 1, now.states
     counts = processes.gather(states.counts())

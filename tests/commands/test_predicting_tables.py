@@ -308,14 +308,17 @@ def news_rows(manual_dir):
     from flax_attn.data import ag_news
 
     rows = list(ag_news.read_news(manual_dir / "ag_news" / "test.csv"))
-    return [(f"{row.title}\n{row.description}", ag_news.CLASSES[row.label]) for row in rows]
+    return [
+        (f"{row['title']}\n{row['description']}", ag_news.CLASSES[row["label"]]) for row in rows
+    ]
 
 
 def film_rows(manual_dir):
-    from flax_attn.data import sst
+    from flax_attn.data import builders, sst
 
-    sentences, _ = sst.load_sst(manual_dir)
-    phrases = [tree[0] for tree in sentences["train"] if tree[0].label != 2]
+    rows, _ = builders.load(sst.SST, ("train",), manual_dir)
+    trees = [sst.phrases(row["tree"]) for row in rows["train"]]
+    phrases = [tree[0] for tree in trees if tree[0].label != 2]
     sides = {0: "negative", 1: "negative", 3: "positive", 4: "positive"}
     return [(" ".join(own.words).replace(" , ", ' ,\n"', 1), sides[own.label]) for own in phrases]
 

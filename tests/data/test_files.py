@@ -43,8 +43,15 @@ def write_mnist(folder, **changes):
     return folder
 
 
+def load_mnist(folder):
+    """Returns the images and labels of each split, and the sums of the files."""
+    rows, sums = builders.load(mnist.MNIST, ("train", "test"), folder)
+    column = lambda split, name: np.stack([row[name] for row in rows[split]])
+    return {split: (column(split, "image"), column(split, "label")) for split in rows}, sums
+
+
 def test_images_and_labels_come_in_the_order_of_the_files(tmp_path):
-    arrays, sums = mnist.load_mnist(write_mnist(tmp_path))
+    arrays, sums = load_mnist(write_mnist(tmp_path))
     for split in ("train", "test"):
         np.testing.assert_array_equal(arrays[split][0], IMAGES)
         np.testing.assert_array_equal(arrays[split][1], LABELS)
@@ -67,23 +74,23 @@ def test_images_and_labels_come_in_the_order_of_the_files(tmp_path):
 )
 def test_a_damaged_file_is_named_and_nothing_is_left_of_it(tmp_path, name, content):
     with pytest.raises(UsageError, match=name):
-        mnist.load_mnist(write_mnist(tmp_path, **{name: content}))
+        load_mnist(write_mnist(tmp_path, **{name: content}))
     left = [path for path in (tmp_path / "prepared").rglob("*") if "array_record" in path.name]
     assert left == []
-    mnist.load_mnist(write_mnist(tmp_path))
+    load_mnist(write_mnist(tmp_path))
 
 
 def test_reading_leaves_the_loggers_as_they_were(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "absl")
     monkeypatch.setattr(logging.root, "handlers", [])
-    mnist.load_mnist(write_mnist(tmp_path))
+    load_mnist(write_mnist(tmp_path))
     assert logging.root.handlers == []
     assert logging.getLogger("absl").level == logging.INFO
 
 
 def test_other_files_never_pass_for_those_prepared_before(tmp_path):
-    mnist.load_mnist(write_mnist(tmp_path))
-    arrays, _ = mnist.load_mnist(
+    load_mnist(write_mnist(tmp_path))
+    arrays, _ = load_mnist(
         write_mnist(tmp_path, **{"train-labels-idx1": gzip.compress(idx(LABELS + 1))})
     )
     np.testing.assert_array_equal(arrays["train"][1], LABELS + 1)
@@ -96,11 +103,11 @@ def test_the_same_files_may_be_prepared_twice_at_once(tmp_path, monkeypatch):
     def meanwhile(path):
         if not first:
             first.append(path)
-            mnist.load_mnist(tmp_path)
+            load_mnist(tmp_path)
         return read(path)
 
     monkeypatch.setattr(mnist, "read_idx", meanwhile)
-    arrays, _ = mnist.load_mnist(tmp_path)
+    arrays, _ = load_mnist(tmp_path)
     np.testing.assert_array_equal(arrays["test"][0], IMAGES)
 
 
@@ -108,7 +115,7 @@ def test_a_missing_file_is_told_with_both_ways_to_get_it(tmp_path):
     write_mnist(tmp_path)
     (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(UsageError, match=r"t10k-labels.*https://.* --manual_dir"):
-        mnist.load_mnist(tmp_path)
+        load_mnist(tmp_path)
 
 
 def test_without_files_and_network_it_is_told_within_a_second(monkeypatch):
@@ -117,7 +124,7 @@ def test_without_files_and_network_it_is_told_within_a_second(monkeypatch):
     monkeypatch.setattr(ag_news.AGNews, "FILES", files)
     began = time.perf_counter()
     with pytest.raises(UsageError, match=r"http://localhost:9/.* --manual_dir"):
-        ag_news.load_ag_news(("test",), None)
+        builders.load(ag_news.AGNews, ("test",), None)
     assert time.perf_counter() - began < 2
 
 
@@ -142,11 +149,11 @@ def test_a_download_is_checked_against_its_sum(tmp_path, monkeypatch, whole):
     monkeypatch.setattr(ag_news.AGNews, "FILES", files)
     try:
         if whole:
-            rows, _ = ag_news.load_ag_news(("test",), None)
-            assert rows == {"test": [ag_news.News("Title", "Words", 2)]}
+            rows, _ = builders.load(ag_news.AGNews, ("test",), None)
+            assert rows == {"test": [{"title": "Title", "description": "Words", "label": 2}]}
         else:
             with pytest.raises(UsageError, match=r"ag_news .*checksum"):
-                ag_news.load_ag_news(("test",), None)
+                builders.load(ag_news.AGNews, ("test",), None)
     finally:
         server.shutdown()
         server.server_close()
@@ -157,8 +164,8 @@ def test_news_have_two_or_three_columns(tmp_path):
         '\ufeff"1","title ""quoted""","words, more"\n\n"4","joined"\n\n', encoding="utf-8"
     )
     assert list(ag_news.read_news(tmp_path / "train.csv")) == [
-        ag_news.News('title "quoted"', "words, more", 0),
-        ag_news.News("joined", "", 3),
+        {"title": 'title "quoted"', "description": "words, more", "label": 0},
+        {"title": "joined", "description": "", "label": 3},
     ]
 
 
@@ -179,7 +186,7 @@ def test_a_malformed_tree_is_named_with_its_line(tmp_path, line):
         (tmp_path / "sst" / f"{name}.txt").write_text("(3 fine)\n")
     (tmp_path / "sst" / "dev.txt").write_text(f"(3 fine)\n{line}\n(2 fine)\n")
     with pytest.raises(UsageError, match=r"dev.txt, line 2"):
-        sst.load_sst(tmp_path)
+        SST().load(tmp_path)
 
 
 def test_training_alone_takes_phrases_and_each_once(tmp_path):
@@ -206,14 +213,15 @@ def test_training_alone_takes_phrases_and_each_once(tmp_path):
 
 @pytest.mark.slow
 def test_the_real_files(manual_dir):
-    arrays, _ = mnist.load_mnist(manual_dir)
+    arrays, _ = load_mnist(manual_dir)
     shapes = {split: images.shape for split, (images, _) in arrays.items()}
     assert shapes == {"train": (60_000, 28, 28), "test": (10_000, 28, 28)}
     assert arrays["train"][1][:5].tolist() == [5, 0, 4, 1, 9]
-    news, _ = ag_news.load_ag_news(("train", "test"), manual_dir)
-    counts = lambda split: np.bincount([row.label for row in news[split]]).tolist()
+    news, _ = builders.load(ag_news.AGNews, ("train", "test"), manual_dir)
+    counts = lambda split: np.bincount([row["label"] for row in news[split]]).tolist()
     assert (counts("train"), counts("test")) == ([5048, 3443, 3333, 5101], [1900] * 4)
-    trees, _ = sst.load_sst(manual_dir)
+    rows, _ = builders.load(sst.SST, ("train", "valid", "test"), manual_dir)
+    trees = {name: [sst.phrases(row["tree"]) for row in own] for name, own in rows.items()}
     sizes = {split: len(sentences) for split, sentences in trees.items()}
     assert sizes == {"train": 8_544, "valid": 1_101, "test": 2_210}
     words = {word.lower() for sentence in trees["train"] for word in sentence[0].words}
@@ -224,5 +232,5 @@ def test_only_the_files_that_are_wanted_are_read(tmp_path):
     (tmp_path / "ag_news").mkdir()
     (tmp_path / "ag_news" / "test.csv").write_text('"1","fine","words"\n')
     (tmp_path / "ag_news" / "train.csv").write_text("broken")
-    rows, sums = ag_news.load_ag_news(("test",), tmp_path)
+    rows, sums = builders.load(ag_news.AGNews, ("test",), tmp_path)
     assert (len(rows["test"]), list(sums)) == (1, ["test.csv"])

@@ -27,15 +27,15 @@ def write(folder, **files):
 
 
 def test_lines_of_two_languages_are_pairs_in_either_direction(tmp_path):
-    by_split, sums = multi30k.load_multi30k("de", "en", write(tmp_path))
-    assert by_split["valid"] == [
-        ("de eins", "en eins"),
-        ("de zwei", "en zwei"),
-        ("de drei vier", "en drei vier"),
-    ]
-    assert sorted(by_split) == ["test", "train", "valid"]
-    assert len(sums) == 6
-    assert multi30k.load_multi30k("en", "de", tmp_path)[0]["test"][0] == ("en eins", "de eins")
+    raw = Multi30k(source="de", target="en").load(write(tmp_path))
+    assert raw.splits["valid"][:2] == (
+        ["de eins", "de zwei", "de drei vier"],
+        ["en eins", "en zwei", "en drei vier"],
+    )
+    assert sorted(raw.splits) == ["test", "train", "valid"]
+    assert len(raw.files) == 6
+    again = Multi30k(source="en", target="de").load(tmp_path).splits["test"]
+    assert (again.inputs[0], again.targets[0]) == ("en eins", "de eins")
 
 
 @pytest.mark.parametrize(("num_train", "expected"), [(0, 3), (2, 2)])
@@ -61,7 +61,7 @@ def test_pairs_with_a_longer_side_are_left_out_of_every_split(tmp_path):
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"val_en": b"one\ntwo\n"}, "val.de.gz"),
+        ({"val_en": b"one\ntwo\n"}, "valid split, got 3 in de and 2 in en"),
         ({"train_de": b"one\n\nthree\n"}, "train.de.gz"),
         ({"train_de": "één\n".encode("latin-1")}, "train.de.gz, line 1"),
         ({"train_de": gzip.compress(b"one two three\n" * 100)[:40]}, "train.de.gz"),
@@ -69,18 +69,18 @@ def test_pairs_with_a_longer_side_are_left_out_of_every_split(tmp_path):
 )
 def test_files_that_do_not_fit_are_named(tmp_path, files, said):
     with pytest.raises(UsageError, match=said):
-        multi30k.load_multi30k("de", "en", write(tmp_path, **files))
+        Multi30k(source="de", target="en").load(write(tmp_path, **files))
 
 
 @pytest.mark.slow
 def test_the_real_files(manual_dir):
-    by_split, _ = multi30k.load_multi30k("de", "fr", manual_dir)
-    assert {split: len(some) for split, some in by_split.items()} == {
+    by_split = Multi30k(source="de", target="fr").load(manual_dir).splits
+    assert {split: len(some.inputs) for split, some in by_split.items()} == {
         "train": 29_000,
         "valid": 1_014,
         "test": 1_000,
     }
-    source, target = by_split["train"][2]
+    source, target = (column[2] for column in by_split["train"][:2])
     assert source == "Ein kleines Mädchen klettert in ein Spielhaus aus Holz."
     assert target == "Une petite fille grimpe dans une maisonnette en bois."
 

@@ -14,6 +14,7 @@ from flax_attn.data.raw import Columns, Raw, complete, stratified
 from flax_attn.data.sets.kinds import ImageData, Rules
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import FilePath, Fraction, NonNegativeInt
+from flax_attn.types import JsonObject
 
 Side = Annotated[int, Meta(ge=0, le=8_192)]  # pixels
 
@@ -38,21 +39,22 @@ class MNIST(ImageData):
         return 28, 28
 
     def load(self, manual_dir: Path | None) -> Raw:
-        from flax_attn.data import mnist  # its reader takes as long to import as jax
+        from flax_attn.data import builders, mnist  # which take as long to import as jax
 
-        arrays, files = mnist.load_mnist(manual_dir)
-        train = _first(*arrays["train"], self.num_train)
-        splits = {"train": train, "test": _first(*arrays["test"], self.num_test)}
+        rows, files = builders.load(mnist.MNIST, ("train", "test"), manual_dir)
+        train = _first(rows["train"], self.num_train)
+        splits = {"train": train, "test": _first(rows["test"], self.num_test)}
         if share := self.valid_fraction:
             valid, rest = stratified(train.targets, (share, 1 - share), self.seed)
             splits |= {"valid": train.take(valid), "train": train.take(rest)}
         return Raw(splits, files, [str(digit) for digit in range(mnist.NUM_CLASSES)])
 
 
-def _first(images: np.ndarray, labels: np.ndarray, number: int) -> Columns:
+def _first(rows: list[JsonObject], number: int) -> Columns:
     """Returns the first images, as numbers in [0, 1]; all of them for 0."""
-    last = number or len(images)
-    return Columns(as_pixels(images[:last], "MNIST"), labels[:last])
+    rows = rows[: number or None]
+    images, labels = (np.stack([row[name] for row in rows]) for name in ("image", "label"))
+    return Columns(as_pixels(images, "MNIST"), labels)
 
 
 @dataclass(frozen=True, kw_only=True)

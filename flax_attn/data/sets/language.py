@@ -77,10 +77,10 @@ class Tinyshakespeare(LanguageData):
     """Parts of Shakespeare's plays. By default the last tenth tests, as in nanoGPT."""
 
     def load(self, manual_dir: Path | None) -> Raw:
-        from flax_attn.data import tinyshakespeare  # its reader takes as long to import as jax
+        from flax_attn.data import builders, tinyshakespeare  # which take as long to import as jax
 
-        text, files = tinyshakespeare.load_tinyshakespeare(manual_dir)
-        return Raw(self.split(text), files)
+        rows, files = builders.load(tinyshakespeare.Tinyshakespeare, ("text",), manual_dir)
+        return Raw(self.split(rows["text"][0]["text"]), files)
 
 
 @dataclass(frozen=True, kw_only=True)

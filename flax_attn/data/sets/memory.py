@@ -91,9 +91,6 @@ def from_python(
         kind: the data set that the contents take the place of.
         target: of that data set.
         data: `(inputs, targets)` by split.
-
-    Raises a UsageError for other splits than `train`, `test` and `valid`, or contents that do not
-    fit.
     """
     held_by = PairLists if target == "text" else BY_INPUT.get(kind.input)
     if held_by is None:

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from flax_attn.data import dates, pairs, toy
 from flax_attn.data.pairs import Pair
-from flax_attn.data.raw import Columns, Raw
+from flax_attn.data.raw import SPLITS, Columns, Raw
 from flax_attn.data.sets.kinds import PairData, Rules
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import Count, FilePath, NonNegativeInt, PositiveInt, SmallCount, require
@@ -97,9 +97,17 @@ class Multi30k(PairData):
         return super().rules(evaluate) | {"two languages as data.source and data.target": differ}
 
     def load(self, manual_dir: Path | None) -> Raw:
-        from flax_attn.data import multi30k  # its reader takes as long to import as jax
+        from flax_attn.data import builders, multi30k  # which take as long to import as jax
 
-        splits, files = multi30k.load_multi30k(self.source, self.target, manual_dir)
+        languages, splits = (self.source, self.target), {}
+        names = tuple(f"{name}_{language}" for name in SPLITS for language in languages)
+        rows, files = builders.load(multi30k.Multi30k, names, manual_dir)
+        for name in SPLITS:
+            texts = [[row["text"] for row in rows[f"{name}_{language}"]] for language in languages]
+            got = " and ".join(f"{len(own)} in {of}" for own, of in zip(texts, languages))
+            are_alike = len(texts[0]) == len(texts[1])
+            require(are_alike, f"as many lines in both files of the {name} split, got {got}")
+            splits[name] = [Pair(*both) for both in zip(*texts)]
         if self.max_words:
             has_few = lambda pair: max(len(text.split()) for text in pair) <= self.max_words
             splits = {name: list(filter(has_few, pairs)) for name, pairs in splits.items()}

@@ -13,9 +13,9 @@ from flax_attn.data.raw import ALL, Columns, Raw, complete
 from flax_attn.data.sets.kinds import Rules, TextData
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import FilePath, Fraction, require
+from flax_attn.types import JsonObject
 
 if TYPE_CHECKING:
-    from flax_attn.data.ag_news import News
     from flax_attn.data.sst import Phrase
 
 
@@ -36,23 +36,22 @@ class AGNews(TextData):
     test_fraction: Fraction = 0.0
 
     def load(self, manual_dir: Path | None) -> Raw:
-        from flax_attn.data import ag_news  # its reader takes as long to import as jax
+        from flax_attn.data import ag_news, builders  # which take as long to import as jax
 
         names = ("train", "test") if self.file == "official" else (self.file.removesuffix(".csv"),)
-        rows, files = ag_news.load_ag_news(names, manual_dir)
+        rows, files = builders.load(ag_news.AGNews, names, manual_dir)
         splits = {name: self._texts(name, rows[name], ag_news.CLASSES) for name in names}
         splits = splits if self.file == "official" else {ALL: splits[names[0]]}
         shares = self.valid_fraction, self.test_fraction
         splits = complete(splits, self.target, *shares, self.seed)
         return Raw(splits, files, sorted(ag_news.CLASSES))
 
-    def _texts(self, name: str, rows: "list[News]", classes: Sequence[str]) -> Columns:
-        fit = self.fields != "title" or any(news.description for news in rows)
+    def _texts(self, name: str, rows: list[JsonObject], classes: Sequence[str]) -> Columns:
+        fit = self.fields != "title" or any(news["description"] for news in rows)
         require(fit, f"titles in a column of their own in ag_news/{name}.csv, or other data.fields")
-        texts = [news.title for news in rows]
-        if self.fields == "title and description":
-            texts = [" ".join(filter(None, (news.title, news.description))) for news in rows]
-        return Columns(texts, [classes[news.label] for news in rows])
+        fields = self.fields.split(" and ")
+        texts = [" ".join(news[field] for field in fields if news[field]) for news in rows]
+        return Columns(texts, [classes[news["label"]] for news in rows])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +67,13 @@ class SST(TextData):
     phrases: bool = False
 
     def load(self, manual_dir: Path | None) -> Raw:
-        from flax_attn.data import sst  # its reader takes as long to import as jax
+        from flax_attn.data import builders, sst  # which take as long to import as jax
 
-        sentences, files = sst.load_sst(manual_dir)
+        rows, files = builders.load(sst.SST, ("train", "valid", "test"), manual_dir)
         classes = sst.CLASSES[self.num_classes]
         splits = {}
-        for name, trees in sentences.items():
+        for name, sentences in rows.items():
+            trees = [sst.phrases(row["tree"]) for row in sentences]  # the whole of each first
             phrases = [tree[0] for tree in trees]
             if name == "train" and self.phrases:
                 phrases = _distinct([phrase for tree in trees for phrase in tree])
