@@ -196,8 +196,9 @@ def test_more_than_1_mb_is_told_in_one_line(monkeypatch):
 
 def test_texts_need_python():
     run, _, _ = living.programs("shapes_cnn")
-    task = dataclasses.replace(run.task)
-    object.__setattr__(task, "sample", dict)  # tokens and lengths, by name
+    inputs = dataclasses.replace(run.task.inputs)
+    object.__setattr__(inputs, "sample", lambda number: {})  # tokens and lengths, by name
+    task = dataclasses.replace(run.task, inputs=inputs)
     with pytest.raises(UsageError):
         live(dataclasses.replace(run, task=task))
 
