@@ -1,8 +1,6 @@
-"""Trainings that are killed, told to stop, or started twice, and then run again.
+"""Trainings that are killed, and then run again.
 
     python -m tests.faults kills [--number 200] [--seed 0]
-    python -m tests.faults signals [--number 50] [--seed 0]
-    python -m tests.faults starts [--number 20]
 
 What comes of a run with faults is compared with that of the unbroken one, to the last bit.
 """
@@ -18,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -150,86 +147,10 @@ def kills(number: int, seed: int) -> int:
     return bad
 
 
-def signals(number: int, seed: int) -> int:
-    """Signals at random times. Returns how many were answered late or not resumed alike."""
-    draw, bad = random.Random(seed), 0
-    task = [*TASKS["attention"][:-1], "--steps_per_epoch=150"]
-    with tempfile.TemporaryDirectory() as folder:
-        unbroken = Path(folder, "unbroken")
-        train(task, unbroken)
-        began = time.monotonic()
-        shutil.rmtree(unbroken)
-        train(task, unbroken)
-        total = time.monotonic() - began
-        for i in range(number):
-            workdir = Path(folder, "run")
-            shutil.rmtree(workdir, ignore_errors=True)
-            number_of = draw.choice([signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-            process, delay = start(task, workdir), draw.uniform(0.3 * total, total)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(delay)
-            sent = time.monotonic()
-            process.send_signal(number_of)
-            _, err = process.communicate(timeout=120)
-            took, line = time.monotonic() - sent, err.strip().splitlines()[-1:]
-            answered = process.returncode in (0, 128 + number_of) and took < 5
-            code, _, err = train(task, workdir)
-            same = code == 0 and contents(workdir) == contents(unbroken)
-            bad += not (answered and same)
-            said = f"code {process.returncode} in {took:.1f} s {line}"
-            after = "same" if same else f"DIFFERENT {err}"
-            print(f"{i + 1} {number_of.name} after {delay:.1f} s: {said}, {after}", flush=True)
-    print(f"{number - bad} of {number} answered within 5 s and resumed to the last bit")
-    return bad
-
-
-def starts(number: int, seed: int) -> int:
-    """Second starts beside a first, later and later. Returns how many went wrong.
-
-    The one that comes too late says one line and exits with 2, within 2 seconds if it is the
-    second. The other comes out as if it had been alone.
-    """
-    del seed  # the moments are spread evenly
-    task, bad = [*TASKS["signals"], "--steps_per_epoch=1500"], 0
-    with tempfile.TemporaryDirectory() as folder:
-        unbroken, workdir = Path(folder, "unbroken"), Path(folder, "run")
-        train(task, unbroken)
-        shutil.rmtree(unbroken)
-        began = time.monotonic()
-        train(task, unbroken)
-        total = time.monotonic() - began
-        expected = contents(unbroken)
-        for i in range(number):
-            shutil.rmtree(workdir, ignore_errors=True)
-            first = start(task, workdir)
-            time.sleep(total * i / number)
-            began = time.monotonic()
-            code, _, err = train(task, workdir)
-            took = time.monotonic() - began
-            _, first_err = first.communicate(timeout=120)
-            ends = [(first.returncode, first_err), (code, err)]
-            refused = [line for code, line in ends if code == 2]
-            ended = [code for code, _ in ends].count(0)
-            one_line = all(
-                "is in use by" in line and len(line.splitlines()) == 1 for line in refused
-            )
-            good = ended + len(refused) == 2 and ended and one_line
-            good = good and (took < 2 or not code) and contents(workdir) == expected
-            bad += not good
-            said = f"first {first.returncode}, second {code} in {took:.1f} s {err.strip()}"
-            after = f"after {total * i / number:.1f} s"
-            print(f"{i + 1} {after}: {said}{'' if good else ' WRONG'}", flush=True)
-    print(f"{number - bad} of {number} left one that was refused, and one as if it had been alone")
-    return bad
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(dest="what", required=True)
-    for name, default in (("kills", 200), ("signals", 50), ("starts", 20)):
-        command = commands.add_parser(name)
-        command.add_argument("--number", type=int, default=default)
-        command.add_argument("--seed", type=int, default=0)
+    parser.add_argument("what", choices=["kills"])
+    parser.add_argument("--number", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    try_all = {"kills": kills, "signals": signals, "starts": starts}[args.what]
-    sys.exit(bool(try_all(args.number, args.seed)))
+    sys.exit(bool(kills(args.number, args.seed)))

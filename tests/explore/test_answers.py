@@ -240,7 +240,6 @@ def test_a_hidden_word_of_the_source_hides_no_word_of_the_translation():
 
 
 SCORED = {  # what is changed of a run that translates
-    "bahdanau": {},
     "luong": {"model.decoder": "luong", "model.attention": "general"},
     "lstm": {"model.cell": "lstm", "model.attention": "scaled_dot"},
 }

@@ -133,7 +133,8 @@ def test_the_command_of_a_wheel_trains_predicts_and_compares_without_a_checkout(
     (packages / "installed.pth").write_text("\n".join(installed))
     (wheel,) = built.glob("*.whl")
     pip = [sys.executable, "-m", "pip", "--python", str(tmp_path / "venv"), "install", "--no-index"]
-    subprocess.run([*pip, "--no-deps", str(wheel)], check=True, capture_output=True)
+    install = [*pip, "--no-deps", str(wheel)]
+    subprocess.run(install, env=elsewhere(), check=True, capture_output=True)
 
     def run(*command):
         done = subprocess.run(

@@ -150,7 +150,7 @@ def test_the_heading_of_two_tasks_names_both_and_a_comparison_has_its_line(pages
     heading = opened.page.locator("h1")
     assert heading.locator(".name").text_content() == "levels and counts"
     assert heading.text_content().endswith(
-        "Sets both shapes of a kind to their mean height; tells the number of a text"
+        "Sets both shapes of a kind to their mean height; predicts a number from a text"
     )
     beside = opened.page.locator("h2:has-text('counts') + .hint")
     assert beside.text_content()

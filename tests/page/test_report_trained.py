@@ -33,9 +33,9 @@ def texts():
     return [f"a {word} film" for word in ("fine", "poor") * 20], ["good", "bad"] * 20
 
 
-LANGUAGE = tiny.STEPS | {"model.features": 8, "data.num_lines": 200}
+LANGUAGE = tiny.STEPS | {"model.features": 8, "model.num_blocks": 1, "data.num_lines": 200}
 SERIES = tiny.STEPS | {"model.features": 8, "data.num_train": 64, "data.num_test": 8}
-TRANSFORMER = tiny.STEPS | {"model.features": 8, "model.hidden_features": 8}
+TRANSFORMER = tiny.STEPS | {"model.features": 8, "model.hidden_features": 8, "model.num_blocks": 1}
 RUNS = {  # config, overrides, data of one's own
     "shapes": ("shapes_attention:quick", tiny.ATTENTION | tiny.SHAPES, None),
     "lstm": ("shapes_lstm:quick", tiny.STEPS | tiny.SHAPES | {"model.features": 8}, None),

@@ -330,7 +330,8 @@ def attacked(kind, folder):
     }.get(kind, {})
     config = {"name": f"shapes_attention:{ATTACKS[0]}", "note": dict.fromkeys(ATTACKS, ATTACKS[1])}
     number = 2 if kind == "texts" else 4
-    config["derived"] = {"classes": ATTACKS[:number], "mean": 6.0, "std": 2.0}
+    scale = {"mean": 6.0, "std": 2.0}
+    config["derived"] = {"classes": ATTACKS[:number], "inputs": scale, "targets": scale}
     return record_of(folder / kind / FOLDER, kind, config=config, examples=examples)
 
 
