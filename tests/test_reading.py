@@ -10,7 +10,7 @@ import pytest
 from tests.walk import Walk, count
 
 ROOT = Path(__file__).parent.parent
-WALK = {"stays": 190, "returns": 146, "files": 44}  # at most
+WALK = {"stays": 124, "returns": 85, "files": 39}  # at most
 
 
 @pytest.mark.slow

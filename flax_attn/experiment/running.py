@@ -558,7 +558,7 @@ def check_enough(config: Config, task: Task) -> None:
                 f"expected examples in the {split} split, got none; change the sizes under "
                 f"config.data"
             )
-    is_drawn = rows.draw is not None and config.steps_per_epoch > 0
+    is_drawn = rows.draw is not None and not config.data.fresh
     is_filled_up = is_drawn or row_lengths(rows.train) is not None
     least, num_train = 1 if is_filled_up else config.batch_size, count(rows.train)
     if num_train < least:

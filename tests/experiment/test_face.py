@@ -300,7 +300,6 @@ def in_own(own, monkeypatch):
         (', "valid": rows', "", "valid split"),
         ("return Raw(", "return (", "Waves"),
         ("lengths = ", "raise KeyError\n        lengths = ", "own_parts.py, line"),
-        ("return 20, 1", "return 30, 1", "Waves"),
         ("np.sin(", "np.nan * np.sin(", "Waves"),
         ('{"attention": weights}}', "weights}", "aux['attention']"),
     ],
