@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from typing import Annotated, NotRequired, TypedDict
 
 import numpy as np
-from jaxtyping import Array
 from msgspec import Meta
 
 from flax_attn.errors import UsageError
-from flax_attn.types import JsonObject
+from flax_attn.types import JsonObject, Tree
 
 SPLITS = ("train", "valid", "test")
-Scores = dict[str, dict[str, Array]]  # by split and metric, each (seeds,)
+# arrays (seeds,) by split and metric; to name their type would import JAX
+Scores = dict[str, dict[str, Tree]]
 Row = dict[str, int | float]  # the epoch, the seed, the step, and every metric
 Natural = Annotated[int, Meta(ge=0)]
 
@@ -138,7 +138,7 @@ def summarize(prefix: str, scores: Scores, seeds: list[int]) -> dict[str, Measur
     }
 
 
-def summarize_values(values: Iterable[float | np.floating | Array]) -> Measure:
+def summarize_values(values: Iterable[Tree]) -> Measure:
     """Returns mean, deviation and values of one metric."""
     numbers = [float(value) for value in values]
     std = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else 0.0
