@@ -90,7 +90,8 @@ def test_a_page_that_follows_tells_the_mean_over_seeds_and_all_epochs(config, tm
     """The line has the newest epoch alone, the curves have all."""
     follower = following.Follower(config, tmp_path / "run", opens=False)
     follower.server, follower.does = object(), "learns"
-    follower.answers = SimpleNamespace(params=None, task=SimpleNamespace(measured="mse"))
+    task = SimpleNamespace(target=SimpleNamespace(measured="mse"))
+    follower.answers = SimpleNamespace(params=None, task=task)
     for epoch, errors in ((0, (9.0, 8.0)), (1, (4.0, 2.0)), (2, (1.0, 0.5))):
         rows = [
             {"epoch": epoch, "seed": seed, "step": 5 * epoch, "test/mse": error}
