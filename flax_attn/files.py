@@ -13,6 +13,7 @@ from typing import BinaryIO
 from flax_attn.errors import UsageError, shortened
 from flax_attn.types import Tree
 
+LARGEST = 4 * 2**30  # bytes of a file that is read whole
 PARTIAL = ".partial"
 LONGEST_STEM = 40  # characters of a name in the name of its partial file
 
@@ -31,6 +32,14 @@ def expanded(path: object, what: str = "a path") -> Path:
         raise UsageError(f"expected a text or a Path on this machine as {what}, got {got}")
     home_expanded = Path(os.path.expanduser(path))
     return Path(os.path.realpath(home_expanded)) if ".." in home_expanded.parts else home_expanded
+
+
+def read_bytes(path: Path) -> bytes:
+    """Reads a whole file, or a pipe to its end. Raises a UsageError for more than `LARGEST`."""
+    with open(path, "rb") as file:
+        if (size := os.fstat(file.fileno()).st_size) > LARGEST:
+            raise UsageError(f"expected at most {LARGEST:,} bytes in {path}, got {size:,}")
+        return file.read()
 
 
 def check_writable(path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flax_attn.errors import UsageError
+from flax_attn.files import read_bytes
 
 COMMA, SEMICOLON, TAB = ",", ";", "\t"
 # how spreadsheets (.xlsx and .xls), files packed by gzip, and pictures begin
@@ -32,7 +33,7 @@ def decode(path: Path, content: bytes) -> str:
 
 def read_text(path: Path) -> str:
     """Reads a text file in UTF-8. Errors are those of `decode`."""
-    return decode(path, path.read_bytes()).replace("\r\n", "\n")
+    return decode(path, read_bytes(path)).replace("\r\n", "\n")
 
 
 def read_lines(path: Path) -> list[str]:
@@ -47,7 +48,7 @@ def split_lines(text: str) -> list[str]:
 
 def read_rows(path: Path, separator: str = COMMA) -> list[tuple[int, list[str]]]:
     """Reads the rows of a table. Errors are those of `read_text` and `parse_rows`."""
-    return list(parse_rows(path, decode(path, path.read_bytes()), separator))
+    return list(parse_rows(path, decode(path, read_bytes(path)), separator))
 
 
 def parse_rows(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:

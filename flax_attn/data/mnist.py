@@ -17,6 +17,7 @@ from jaxtyping import UInt8
 
 from flax_attn.data.builders import FilesBuilder, files
 from flax_attn.errors import UsageError
+from flax_attn.files import read_bytes
 from flax_attn.schema import require
 from flax_attn.types import JsonObject
 
@@ -58,7 +59,7 @@ class MNIST(FilesBuilder, skip_registration=True):
 
 def read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
     """Reads the array of bytes in an IDX file, compressed or not."""
-    content = path.read_bytes()
+    content = read_bytes(path)
     try:
         content = gzip.decompress(content) if content.startswith(GZIP) else content
         if content[:3] != bytes([0, 0, UNSIGNED_BYTE]):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from flax_attn.data.files import COMMA, SEMICOLON, TAB, decode, parse_rows
 from flax_attn.errors import UsageError, counted, shortened
+from flax_attn.files import read_bytes
 from flax_attn.schema import require
 
 SEPARATORS = {TAB: "tab", SEMICOLON: "semicolon", COMMA: "comma"}  # the first of equals
@@ -89,7 +90,7 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
         content: what stands in the table, as errors name it.
         advice: what to do about a column that is not there.
     """
-    text = decode(path, path.read_bytes())
+    text = decode(path, read_bytes(path))
     separator = separator_of(path, text, wanted)
     numbered = list(parse_rows(path, text, separator))
     header = [name.strip() for name in numbered[0][1]] if numbered else []

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from flax_attn.errors import UsageError, one_line
-from flax_attn.files import replacing
+from flax_attn.files import read_bytes, replacing
 from flax_attn.runs.results import Row
 from flax_attn.types import Hint, Json
 
@@ -47,7 +47,7 @@ def read_json(path: Path, kind: Hint = None) -> Json:
         UsageError: no JSON, or JSON of another type.
     """
     with reading(path):
-        content = msgspec.json.decode(path.read_bytes())
+        content = msgspec.json.decode(read_bytes(path))
         if kind is not None:
             msgspec.convert(content, kind)
         return content
@@ -71,7 +71,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 def read_rows(run: Path) -> list[Row]:
     """Reads `metrics.jsonl`. Errors are those of `read_json`."""
     with reading(run / METRICS):
-        return msgspec.json.Decoder(Row).decode_lines((run / METRICS).read_bytes())
+        return msgspec.json.Decoder(Row).decode_lines(read_bytes(run / METRICS))
 
 
 def append_rows(run: Path, rows: list[Row]) -> None:

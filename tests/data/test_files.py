@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from flax_attn.data import ag_news, builders, mnist, sst
+from flax_attn.data.files import read_text
 from flax_attn.data.sets import SST
 from flax_attn.errors import UsageError
+from flax_attn.files import LARGEST
 
 
 @pytest.fixture(autouse=True)
@@ -234,3 +236,10 @@ def test_only_the_files_that_are_wanted_are_read(tmp_path):
     (tmp_path / "ag_news" / "train.csv").write_text("broken")
     rows, sums = builders.load(ag_news.AGNews, ("test",), tmp_path)
     assert (len(rows["test"]), list(sums)) == (1, ["test.csv"])
+
+
+def test_a_file_of_more_than_four_gigabytes_is_refused(tmp_path):
+    with open(tmp_path / "large.csv", "wb") as file:
+        file.truncate(LARGEST + 1)  # it takes no space on the disk
+    with pytest.raises(UsageError, match=f"at most {LARGEST:,} bytes"):
+        read_text(tmp_path / "large.csv")
