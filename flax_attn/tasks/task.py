@@ -167,8 +167,8 @@ class Task:
         pairs = [forward(model, of_seed, prepared, count) for of_seed in params]
         decoded = np.asarray(self.target.decode([output for output, _ in pairs]))
         prediction = self.target.predicted(decoded, inputs)
-        looks = {"tokens": tokens, "known": known, "attention": pairs[0][1]}
-        return dataclasses.replace(prediction, **looks)
+        attention = pairs[0][1]
+        return dataclasses.replace(prediction, tokens=tokens, known=known, attention=attention)
 
     def generate(
         self, model: nn.Module, params: Sequence[Params], prompts: UserInput, **options: UserInput
@@ -220,4 +220,5 @@ def for_buckets(rows: Batch, num_buckets: int) -> Batch:
     lengths = row_lengths(rows)
     assert lengths is not None
     order = np.argsort(lengths, kind="stable")
-    return jax.tree.map(lambda array: array[order], rows)
+    ordered: Batch = jax.tree.map(lambda array: array[order], rows)
+    return ordered
