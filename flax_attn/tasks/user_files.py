@@ -87,8 +87,7 @@ def write_outputs(path: Path, outputs: np.ndarray | list[str]) -> None:
     elif path.suffix == ".npy":
         np.save(path, outputs)
     else:
-        width = {1: 1, 2: outputs.shape[-1]}.get(outputs.ndim, outputs.shape[1:][0])
-        np.savetxt(path, outputs.reshape(-1, width), delimiter=",", fmt="%.7g")
+        np.savetxt(path, outputs.reshape(len(outputs), -1), delimiter=",", fmt="%.7g")
 
 
 def read_images(path: Path, light_ink: bool, in_colour: bool = False) -> np.ndarray:
