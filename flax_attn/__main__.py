@@ -148,9 +148,9 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     flag("--workdir", type=path, help="the run directory (default: runs/NAME, or runs/NAME-quick)")
     flag("--manual_dir", type=path, help="a folder of data sets (default: they are downloaded)")
     flag("--debug_nans", action="store_true", help="stop at the first NaN, and say where it arose")
-    one = parser.add_mutually_exclusive_group().add_argument
-    one("--distributed", action="store_true", help="join the other processes: docs/scale-out.md")
-    one("--explore", action="store_true", help="follow the training on a page in the browser")
+    either = parser.add_mutually_exclusive_group().add_argument
+    either("--distributed", action="store_true", help="join the other processes: docs/scale-out.md")
+    either("--explore", action="store_true", help="follow the training on a page in the browser")
     add_page(parser)
     flag("--sequence", type=int, default=1, help="devices that share each sequence (default: 1)")
     waits = f"seconds that a process waits for the others (default: {TIMEOUT})"

@@ -112,8 +112,9 @@ def read(
         if key not in known:
             raise UsageError(unknown("config key", key, known))
     given = parse(known, flags)
-    for key in values.keys() - given.keys():
-        given[key] = convert(key, values[key], known[key].hint)
+    for key, value in values.items():
+        if key not in given:
+            given[key] = convert(key, value, known[key].hint)
     resolved: JsonObject = {}
     for key, (hint, default, text) in known.items():
         if key in given:

@@ -113,12 +113,12 @@ def check_words(task: type[Task], name: str) -> None:
 
 def output_of(request: Request, task: type[Task]) -> Path | None:
     """Returns the file for predictions, if there is one, and checks that it can be written."""
-    output, source, of_texts = request.output, request.source, task.target_class.takes_beam
-    if has_table(request) and task.input_class.name == "text" and not of_texts:
+    output, source, target = request.output, request.source, task.target_class
+    if has_table(request) and task.input_class.name == "text" and target.name != "text":
         return table_to_write(request)
-    if output is None and task.target_class.name == "signal" and source is not None:
+    if output is None and target.name == "signal" and source is not None:
         output = source.with_suffix(f".predictions{source.suffix}")
-    if output is not None and of_texts:
+    if output is not None and target.name == "text":
         user_files.check_text_file(output, "--output", source)
     elif output is not None:
         user_files.check_destination(output, "--output", user_files.ARRAYS, source)

@@ -67,11 +67,10 @@ def train(
     Options and errors are those of `experiment.run`. With `explore`, a page follows the training,
     until Ctrl-C; True opens a browser, too. `port` is that of the page.
     """
-    import jax
-
     from flax_attn import experiment
     from flax_attn.analysis import tables
     from flax_attn.commands import progress
+    from flax_attn.experiment import processes
     from flax_attn.runs import reading
 
     def say(text: str) -> None:
@@ -85,7 +84,7 @@ def train(
     with progress.shown(config.num_epochs, console) as shown:
         options |= shown._asdict() | {"say": say, "on_model": follower}
         summary = experiment.run(config, workdir, **options)
-    if jax.process_index():
+    if not processes.is_first():
         return summary
     tables.print_results(summary, config.reference, console)
     say(f"run directory: {escaped(str(workdir))}")
@@ -112,7 +111,9 @@ def next_steps(config: "Config", workdir: Path) -> list[str]:
     }
     if hasattr(config.model_class, "decode"):
         tries["tokens"] = f"generate {run}"
-    return [*lines, *(f"then try: flax-attn {tries[name]}" for name in tries if name == of_input)]
+    if of_input in tries:
+        lines.append(f"then try: flax-attn {tries[of_input]}")
+    return lines
 
 
 def import_jax() -> None:

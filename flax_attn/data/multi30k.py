@@ -17,6 +17,7 @@ from flax_attn.data.builders import FilesBuilder, files
 from flax_attn.data.files import decode, split_lines
 from flax_attn.data.pairs import LANGUAGES
 from flax_attn.errors import UsageError
+from flax_attn.files import read_bytes
 from flax_attn.schema import require
 from flax_attn.types import JsonObject
 
@@ -54,7 +55,7 @@ class Multi30k(FilesBuilder, skip_registration=True):
 def read_lines(path: Path) -> list[str]:
     """Reads the sentences of a file. Raises a UsageError for another kind of file."""
     try:
-        content = gzip.decompress(path.read_bytes())
+        content = gzip.decompress(read_bytes(path))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UsageError(f"expected text under gzip in {path} ({error}); get it again") from error
     lines = [" ".join(line.split()) for line in split_lines(decode(path, content))]

@@ -26,8 +26,8 @@ from flax_attn.tasks.language import Generated, OnTexts
 from flax_attn.tasks.task import Task
 from flax_attn.types import ArraysOrTexts, JsonObject
 
-# facts of `config.json` that are not about the data
-TAKEN_OVER = ("sizes", "instruction_set", "platform", "matmul_precision")
+# entries of `derived` that are not passed to `Task.restore` as facts about the data
+NOT_ABOUT_DATA = ("sizes", "instruction_set", "platform", "matmul_precision")
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def restore(
         UsageError: a run without a checkpoint, or one whose files are damaged.
     """
     config, derived = parted(stored, allow)
-    facts = {key: value for key, value in derived.items() if key not in TAKEN_OVER}
+    facts = {key: value for key, value in derived.items() if key not in NOT_ABOUT_DATA}
     try:
         names = config.task.file_names(config.data)
         kept = Kept(facts, derived["sizes"], {name: read_json(path / name) for name in names})

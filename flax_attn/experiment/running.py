@@ -164,11 +164,11 @@ def run(
     say = listeners.say
     # the same error in all processes at once
     mesh = make_mesh(config.num_seeds, config.batch_size, sequence=sequence)
-    with directory.opened(workdir, config.values, say, is_first) as stored:
+    with directory.opened(workdir, config.values, say, is_first) as begun:
         if several:
             processes.check_shared(workdir)
-        derived = (stored or {}).get("derived") or {}
-        summary = read_finished(workdir, config, derived, say) if is_first and stored else None
+        derived = (begun or {}).get("derived") or {}
+        summary = read_finished(workdir, config, derived, say) if is_first and begun else None
         precision = precision_of(derived, say)
         if several:
             decided = derived, summary, precision
@@ -220,7 +220,7 @@ def read_finished(path: Path, config: Config, derived: JsonObject, say: Say) -> 
 
 
 def precision_of(derived: JsonObject, say: Say) -> str:
-    """Returns the precision of products that a run began with. Says where its CPU was another."""
+    """Returns the precision of products that a run began with, and reports a change of CPU."""
     facts = platforms.facts()
     begun, now = facts | derived, facts["instruction_set"]
     if (cpu := begun["instruction_set"]) != now:

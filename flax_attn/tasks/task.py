@@ -1,8 +1,8 @@
 """A task: an input, a target, and everything that derives from the two.
 
-The loss, predictions, exports and the answers of a page all call the model in the same way, and
-leave encoding to the input and decoding to the target. `load` reads data to train on; `restore`
-takes what a run has kept, to predict with.
+Predictions, exports and the answers of a page apply the model in the same way, and leave encoding
+to the input and decoding to the target; translation and language models override how. `load` reads
+data to train on; `restore` takes what a run has kept, to predict with.
 """
 
 import dataclasses
@@ -100,7 +100,7 @@ class Task:
         num_buckets = getattr(data, "num_buckets", 1)
         ordered = {name: for_buckets(rows, num_buckets) for name, rows in batches.items()}
         evaluated = {name: ordered[name] for name in recipe.evaluate if name in ordered}
-        rows = Rows(ordered["train"], evaluated, target.drawing(batches))
+        rows = Rows(ordered["train"], evaluated, target.sampler(batches))
         tested = jax.tree.map(np.asarray, batches.get("test", {}))
         return cls(data, recipe, inputs, target, raw.files, rows, raw, tested)
 

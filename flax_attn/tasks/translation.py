@@ -23,7 +23,7 @@ from flax_attn.tasks.artifacts import Evaluation, Look, Prediction, first_rows
 from flax_attn.tasks.asking import Asked
 from flax_attn.tasks.inputs.pairs import Pairs
 from flax_attn.tasks.inputs.texts import knows_any, table_of
-from flax_attn.tasks.targets.texts import TargetText
+from flax_attn.tasks.targets.texts import TargetText, score
 from flax_attn.tasks.task import Task
 from flax_attn.types import JsonObject, Options, Tree, UserInput
 
@@ -67,13 +67,15 @@ class TextsOfTexts(Task):
         """Measures translations of the test split, by seed; keeps some with their alignments."""
         assert self.raw is not None
         sources, references, _ = self.raw.splits["test"]
+        is_natural = self.inputs.data.is_natural
         texts, greedy_texts = (
             [[self.inputs.write(best.tokens) for best in row] for row in found]
             for found in (by_beam, greedy)
         )
         metrics, summary = {}, {}
         for prefix, rows in (("test/", texts), ("greedy/test/", greedy_texts)):
-            scores, signatures = zip(*(self.target.scores(row, references) for row in rows))
+            measures = [score(row, references, self.inputs.clean, is_natural) for row in rows]
+            scores, signatures = zip(*measures)
             metrics |= {prefix + name: [seed[name] for seed in scores] for name in scores[0]}
             summary |= {"signatures": signatures[0]} if signatures[0] else {}
         alignments = [[best.alignment for best in row] for row in by_beam]

@@ -14,3 +14,11 @@ def test_a_picture_with_a_light_ground_is_inverted_for_light_ink_alone(tmp_path,
     Image.fromarray(pixels).save(tmp_path / "own.png")
     images = files.read_images(tmp_path / "own.png", light_ink)
     np.testing.assert_array_equal(images, [255 - pixels if light_ink else pixels])
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 4), (3, 4, 1)])
+def test_outputs_are_written_as_a_row_for_each_input(tmp_path, shape):
+    outputs = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    files.write_outputs(tmp_path / "own.csv", outputs)
+    rows = np.loadtxt(tmp_path / "own.csv", delimiter=",", ndmin=2)
+    np.testing.assert_array_equal(rows, outputs.reshape(3, -1))

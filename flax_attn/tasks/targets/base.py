@@ -74,8 +74,8 @@ class Target(abc.ABC):
         arrays = self.inputs.normalize(self.inputs.encode(rows.inputs))
         return {"inputs": arrays, "targets": self.encode(rows.targets)}
 
-    def drawing(self, batches: Mapping[str, Batch]) -> Callable[[Batch, Array], Batch] | None:
-        """Returns a function of the training rows and a key that draws a batch, if there is one."""
+    def sampler(self, batches: Mapping[str, Batch]) -> Callable[[Batch, Array], Batch] | None:
+        """Returns `(rows, key) -> batch` where batches are sampled; None for rows as stored."""
         if not self.data.fresh:
             return None
         return lambda _, key: self.batch(self.data.draw(key, self.recipe.batch_size))

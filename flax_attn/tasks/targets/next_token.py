@@ -41,8 +41,8 @@ class NextToken(Target):
     def batch(self, rows: Columns) -> Batch:
         return self.inputs.rows(rows.inputs)
 
-    def drawing(self, batches: Mapping[str, Batch]) -> Callable[[Batch, Array], Batch] | None:
-        """Returns a function that draws passages which begin anywhere in the text."""
+    def sampler(self, batches: Mapping[str, Batch]) -> Callable[[Batch, Array], Batch] | None:
+        """Samples passages that begin anywhere in the text, unless each line is a text."""
         if self.inputs.data.by_line:
             return None
         length = check_lengths(self.inputs.data, batches)

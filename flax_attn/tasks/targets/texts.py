@@ -58,10 +58,6 @@ class TargetText(Target):
     def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
         return token_loss(self.recipe, outputs, batch, train)
 
-    def scores(self, texts: Sequence[str], right: Sequence[str]) -> tuple[dict[str, float], list]:
-        """Computes the measures of translations, with the signatures of sacrebleu."""
-        return score(texts, right, self.inputs.clean, self.data.is_natural)
-
     def alignment_metrics(
         self, sources: Sequence[str], alignments: Sequence[Sequence[np.ndarray]]
     ) -> dict[str, list[float]]:
