@@ -57,7 +57,8 @@ def find(name: str) -> tuple[Path, str]:
     path = Path(os.path.expanduser(stem))
     if path.suffix == ".py" and path.is_file():
         return path, variant
-    if path.stem in names() and str(path.parent) in (".", "configs"):
+    is_name = path.suffix in ("", ".py") and str(path.parent) in (".", "configs")
+    if is_name and path.stem in names():
         return folder() / f"{path.stem}.py", variant
     if path.is_file():
         raise UsageError(f"expected a config file in Python, NAME.py, got {shortened(stem)}")

@@ -5,7 +5,6 @@ of help stands under `Attributes` in the docstring of the class.
 """
 
 import ast
-import contextlib
 import dataclasses
 import inspect
 import re
@@ -13,7 +12,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Meta
@@ -69,16 +68,13 @@ class Key(NamedTuple):
 
 def keys_of(cls: type, prefix: str = "") -> dict[str, Key]:
     """Returns the settings that a dataclass declares, by name behind the prefix."""
-    hints: dict[str, Hint] = {}
-    with contextlib.suppress(NameError):  # of types that only a type checker imports
-        hints = get_type_hints(cls, include_extras=True)
-    described, keys = help_of(cls), {}
+    hints, described, keys = get_type_hints(cls, include_extras=True), help_of(cls), {}
     for field in dataclasses.fields(cls):
         default = field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         if field.init and field.metadata.get("stored", True):
-            key = Key(hints.get(field.name, Any), default, described.get(field.name, ""))
+            key = Key(hints[field.name], default, described.get(field.name, ""))
             keys[prefix + field.name] = key
     return keys
 
@@ -259,6 +255,7 @@ def is_truth(known: Mapping[str, Key], key: str) -> bool:
 def elements(text: str) -> Json:
     """Returns the elements of a list as a flag writes it: `('valid', 'test')` or `valid,test`."""
     try:
-        return ast.literal_eval(text)
+        value = ast.literal_eval(text)
     except (MemoryError, RecursionError, SyntaxError, ValueError):
-        return text.split(",")
+        value = None
+    return value if isinstance(value, list | tuple) else text.split(",")

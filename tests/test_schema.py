@@ -116,6 +116,13 @@ def test_flags_have_the_types_of_their_keys(flags, values):
     assert list(map(type, parsed.values())) == list(map(type, values.values()))
 
 
+@pytest.mark.parametrize(("text", "sizes"), [("1", (1,)), ("1,2", (1, 2)), ("[1, 2]", (1, 2))])
+def test_a_list_may_be_one_element(text, sizes):
+    assert schema.parse({"sizes": schema.Key(tuple[int, ...])}, [f"--sizes={text}"]) == {
+        "sizes": sizes
+    }
+
+
 def test_scalars_of_numpy_and_paths_are_plain_values():
     values = SHAPES | {"batch_size": np.int64(3), "learning_rate": np.float32(0.5)}
     values["keep_best"] = np.bool_(True)

@@ -145,7 +145,7 @@ def draw_prediction(
     if task.target.name == "signal" and isinstance(task.inputs, Signals):
         from flax_attn.analysis import signals
 
-        shaped = np.asarray(given).reshape(-1, *task.inputs.shape)
+        shaped = task.inputs.rows(given)
         weights, name = first_attention(prediction)[1], str(request.source and request.source.name)
         return signals.draw_outputs(shaped, outputs_of(prediction), weights, name)
     from flax_attn.analysis.drawing import theme

@@ -204,7 +204,7 @@ def restore(
             f"are, got one of epoch {note.epoch}; {MEND}"
         )
     states: States = trees["states"]
-    params = params_by_seed(kept_params(config, states), config)
+    params = params_by_seed(kept_params(config, states, note.epoch), config)
     good = {seed: params[seed] for seed, bad in zip(config.seeds, states.diverged) if not bad}
     return Run(path, task, model, good, config, summary, note.rows)
 

@@ -161,7 +161,7 @@ def count_steps(config: Config, task: Task) -> int:
     if config.steps_per_epoch:
         return config.steps_per_epoch
     if lengths is None or task.rows.draw is not None:
-        return num_examples // config.batch_size
+        return max(1, num_examples // config.batch_size)
     return buckets.count_steps(
         buckets.make_buckets(lengths, num_buckets(config)), config.batch_size
     )

@@ -154,7 +154,7 @@ def run(
         Stopped: a signal has come, and the training is saved.
         FloatingPointError: with `debug_nans`, where the first NaN arose.
     """
-    stop, several, is_first = stop or Stop(), jax.process_count() > 1, jax.process_index() == 0
+    stop, several, is_first = stop or Stop(), jax.process_count() > 1, processes.is_first()
     if several:
         stop.agree = processes.agree
         options = {"workdir": str(workdir), "debug_nans": debug_nans, "sequence": sequence}
@@ -182,7 +182,8 @@ def run(
                     processes.meet("the data", processes.ALONE)  # the others find its files
                 check_same_data(workdir, derived, task)
                 check_enough(config, task)
-                summary = train(config, workdir, task, mesh, listeners, stop, debug_nans)
+                derived = platforms.facts() | derived | derived_of(task)
+                summary = train(config, workdir, task, derived, mesh, listeners, stop, debug_nans)
     stop.check(FINISHED)
     return cast(Summary, summary)
 
@@ -249,12 +250,16 @@ def train(
     config: Config,
     path: Path,
     task: Task,
+    derived: JsonObject,
     mesh: Mesh,
     listeners: Listeners,
     stop: Stop,
     debug_nans: bool,
 ) -> Summary:
-    """Trains a run from its last checkpoint or from the start, and fills its directory."""
+    """Trains a run from its last checkpoint or from the start, and fills its directory.
+
+    `derived` are the facts about the data, and about the machine that the run began on.
+    """
     say, on_epoch, on_steps, on_model = listeners
     model, layers = build(config, task)
     programs = make_programs(config, model, task, mesh)
@@ -283,17 +288,17 @@ def train(
         scores = evaluate(states.params, states.carry, batches)
         now = now._replace(rows=metric_rows(0, processes.gather(states.counts()), scores))
         check_finite(now.rows)
-    values = config.values | {"derived": derived_of(task)}
+    values = config.values | {"derived": derived}
     if processes.is_first():
         directory.begin(path, values, task.kept.files)
         stored.write_rows(path, now.rows)
-    number = now.progress.epoch
-    stop.check(f"epoch {number} is saved" if number else "nothing is saved yet")
+    is_new = now.progress == (0, 0)
+    stop.check("nothing is saved yet" if is_new else f"{describe(now.progress)} is saved")
 
     def show(rows: list[Row]) -> None:
         """Passes the parameters by which the run would be judged if it ended now."""
         if on_model is not None:
-            kept = kept_params(config, now.states) if now.progress.epoch else now.states.params
+            kept = kept_params(config, now.states, now.progress.epoch)
             on_model(Trained(task, model, params_by_seed(kept, config), rows))
 
     show(now.rows)
@@ -447,8 +452,8 @@ def describe(progress: Progress) -> str:
 
 
 def derived_of(task: Task) -> JsonObject:
-    """Returns the facts about the data and the machine, as the config of a run has them."""
-    return task.kept.derived | {"sizes": task.kept.sizes} | platforms.facts()
+    """Returns the facts about the data, as the config of a run has them."""
+    return task.kept.derived | {"sizes": task.kept.sizes}
 
 
 def finish(
@@ -463,7 +468,7 @@ def finish(
 
     Seeds that diverged are named, and left out of all results.
     """
-    kept = kept_params(config, now.states)
+    kept = kept_params(config, now.states, now.progress.epoch)
     scores = {"": evaluate(kept)}
     if config.keep_best:
         scores["last/"] = evaluate(now.states.params)
@@ -474,7 +479,7 @@ def finish(
     metrics: dict[str, Measure] = {}
     for prefix, of_params in scores.items():
         metrics |= summarize(prefix, of_params, good)
-    by_seed = params_by_seed(kept_params(config, states), config)
+    by_seed = params_by_seed(kept_params(config, states, now.progress.epoch), config)
     examples = task.examples(model, [by_seed[config.seeds[i]] for i in good])
     metrics |= {name: summarize_values(values) for name, values in examples.metrics.items()}
     summary = {
@@ -506,9 +511,12 @@ def finish(
     return cast(Summary, processes.broadcast(summary, processes.ALONE))
 
 
-def kept_params(config: Config, states: States) -> Params:
-    """Returns the parameters of the epoch best on validation, or of the last."""
-    return states.best_params if config.keep_best else states.params
+def kept_params(config: Config, states: States, num_epochs: int) -> Params:
+    """Returns the parameters of the epoch best on validation, or of the last.
+
+    Before the first epoch has ended, none is the best, and the parameters are those of now.
+    """
+    return states.best_params if config.keep_best and num_epochs else states.params
 
 
 def params_by_seed(params: Params, config: Config) -> dict[int, Params]:

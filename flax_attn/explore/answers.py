@@ -8,7 +8,7 @@ import functools
 from flax_attn.errors import UsageError
 from flax_attn.experiment.loading import Run
 from flax_attn.explore.under_lens import Looking
-from flax_attn.models.forward import Inputs, Params
+from flax_attn.models.forward import Inputs, Params, check_finite
 from flax_attn.page.data import safe
 from flax_attn.tasks import step_scores
 from flax_attn.tasks.asking import read
@@ -37,7 +37,9 @@ class Answers:
             raise UsageError("expected heads to cut in a published model alone, got a run")
 
         def look(inputs: Inputs, num_keys: int | None = None) -> dict[str, Tree]:
-            return self.looking.look(self.params, inputs, asked.settings, num_keys)
+            looked = self.looking.look(self.params, inputs, asked.settings, num_keys)
+            check_finite(looked.get("outputs", 0))  # a translation has none
+            return looked
 
         reply = EMPTY | self.task.answer(asked, look)
         return safe(reply | WITHOUT_WEIGHTS if asked.brief else reply)

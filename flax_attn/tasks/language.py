@@ -105,9 +105,7 @@ class LanguageModel(Task):
         metrics = {"test/induction": [float(of_heads.max()) for of_heads in by_head]}
         return arrays, metrics, {"induction_head": f"{name}, head {head}"}
 
-    def predict(
-        self, model: nn.Module, params: Sequence[Params], inputs: UserInput, **options: UserInput
-    ) -> Prediction:
+    def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         """Predicts the token after each text, whose last `max_length` tokens are read.
 
         The probabilities are the mean over the seeds, and the attention is that of the first.

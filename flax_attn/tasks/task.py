@@ -157,9 +157,7 @@ class Task:
 
     # predictions
 
-    def predict(
-        self, model: nn.Module, params: Sequence[Params], inputs: UserInput, **options: UserInput
-    ) -> Prediction:
+    def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         """Predicts by the parameters of every seed; the attention is that of the first."""
         arrays, tokens, known = self.inputs.read(inputs)
         prepared, count = self.inputs.normalize(arrays), len(jax.tree.leaves(arrays)[0])

@@ -44,6 +44,7 @@ TRAINING = [  # arguments after `train`, and a word of the error
     ("shapes_cnn shapes_lstm", "shapes_lstm"),
     ("shapes_cnn --config=other", "other"),
     ("--config=configs/other.py", "configs/other.py"),
+    ("--config=configs/shapes_cnn.yaml", "shapes_cnn.yaml"),
     ("shapes_cnn --confg=3", "'config'"),
     ("shapes_cnn --workdir=", "--workdir"),
     ("shapes_cnn --model.feature=3", "'model.features'"),

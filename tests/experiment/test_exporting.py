@@ -222,7 +222,9 @@ def test_translations_are_the_greedy_ones(exports, name, no_pictures):
     (outputs,) = elsewhere(folder, run.task.inputs.encode(sources))
     for i, (best,) in enumerate(run.predict(sources, beam=1).translations):
         length = outputs["lengths"][i]
-        assert outputs["tokens"][i].tolist() == best.tokens + [0] * (run.task.inputs.max_length - length)
+        assert outputs["tokens"][i].tolist() == best.tokens + [0] * (
+            run.task.inputs.max_length - length
+        )
         np.testing.assert_allclose(outputs["scores"][i], best.score, rtol=1e-4)
         weights = outputs["attention/alignment"][i, :length, : best.alignment.shape[1]]
         np.testing.assert_allclose(weights, best.alignment, atol=1e-5)

@@ -10,10 +10,10 @@ import pytest
 
 import flax_attn
 from configs import shapes_lstm
-from flax_attn import experiment
+from flax_attn import experiment, platforms
 from flax_attn.errors import UsageError
 from flax_attn.experiment import running
-from flax_attn.runs import checkpoints, reading
+from flax_attn.runs import checkpoints, directory, reading
 from flax_attn.stopping import Stop, Stopped
 from flax_attn.tasks import TASKS
 from tests import tiny
@@ -165,7 +165,16 @@ def test_a_stop_waits_for_the_steps_of_one_chunk_alone(runs, tmp_path, monkeypat
 
     with pytest.raises(Stopped, match="stopped by SIGTERM; 1 of 4 steps of epoch 1 are saved"):
         experiment.run(config, tmp_path / "run", on_steps=end, stop=stop)
+    _, arrays = checkpoints.read(tmp_path / "run" / "checkpoints" / "0+1.npz")
+    begun = flax_attn.load(tmp_path / "run").params  # those of now: none is the best yet
+    now = [params["trained"] for params in begun.values()]
+    np.testing.assert_array_equal(now, arrays["states.params['trained']"])
+    facts = directory.read_config(tmp_path / "run")["derived"]
+    monkeypatch.setattr(platforms, "instruction_set", lambda: "another")
+    with pytest.raises(Stopped, match="SIGTERM; epoch 0 and 1 steps of epoch 1 is saved"):
+        experiment.run(config, tmp_path / "run", stop=stop)
     run = flax_attn.train(poisoned(99.0), workdir=tmp_path / "run")
+    assert directory.read_config(run.path)["derived"] == facts  # of the machine that it began on
     assert run.rows == sound.rows
     chex.assert_trees_all_equal(run.params, sound.params)
 

@@ -191,6 +191,14 @@ def test_an_export_predicts_as_the_run_does(name, trained, tmp_path):
     np.testing.assert_allclose(outputs, run.predict(few).outputs, rtol=1e-5, atol=1e-6)
 
 
+def test_series_may_have_another_length_than_in_training(trained):
+    run = trained("classes of series")
+    assert run.predict(np.concatenate([SERIES[:2]] * 2, axis=1)).outputs.shape == (2, 2)
+    assert run.predict(SERIES[0, :5]).outputs.shape == (1, 2)
+    with pytest.raises(TypeError, match="beam"):  # of translations
+        run.predict(SERIES[:2], beam=2)
+
+
 def test_a_table_gets_columns_with_predictions(trained, tmp_path, capsys):
     table = tmp_path / "own.csv"
     table.write_text("id,text\n" + "".join(f"{i},{text}\n" for i, text in enumerate(TEXTS[:4])))

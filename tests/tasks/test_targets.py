@@ -7,13 +7,15 @@ import pytest
 
 from flax_attn.data.sets import MNIST, LargestCount
 from flax_attn.tasks.artifacts import Prediction, Recipe
+from flax_attn.tasks.inputs.images import Images
 from flax_attn.tasks.inputs.signals import Normalization
 from flax_attn.tasks.targets.classes import Classes
 from flax_attn.tasks.targets.numbers import Number, number_of
 
 
 def classes(weights=(1.0, 1.0), names=("a", "b"), **recipe):
-    return Classes(MNIST(), Recipe(**recipe), None, list(names), list(weights))
+    inputs = Images(MNIST(), (28, 28))
+    return Classes(MNIST(), Recipe(**recipe), inputs, list(names), list(weights))
 
 
 def test_a_number_is_trained_in_normalized_units_and_measured_in_the_users():

@@ -50,11 +50,13 @@ class Input(abc.ABC):
     Attributes:
         name: in run directories and pages.
         noun: several of them, in a sentence.
+        places: what attention weighs in one, in JSON.
         num_examples: how many test examples a run shows.
     """
 
     name: ClassVar[str]
     noun: ClassVar[str]
+    places: ClassVar[str] = "weights"
     num_examples: ClassVar[int] = 16
 
     data: Data

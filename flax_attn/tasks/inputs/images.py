@@ -30,6 +30,7 @@ class Images(Input):
 
     name = "image"
     noun = "images"
+    places = "patches"
     num_examples = 64
 
     data: ImageData

@@ -53,7 +53,10 @@ class Normalization(NamedTuple):
 
 @dataclass(frozen=True)
 class Signals(Input):
-    """Signals, normalized by one mean and one deviation of the training split.
+    """Signals, normalized by one mean and one deviation.
+
+    These are of the inputs of the training split. Where targets are signals too, they are of inputs
+    and targets of the training and validation splits together, as in the tutorial on shapes.
 
     Attributes:
         shape: the length and the number of channels.
@@ -104,26 +107,29 @@ class Signals(Input):
         return f"b, t, {self.shape[1]}"
 
     def read(self, inputs: UserInput) -> Encoded:
-        return Encoded(self.checked(inputs).reshape(-1, *self.shape))
+        return Encoded(self.rows(inputs))
 
-    def checked(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
-        """Returns signals `(t,)`, `(n, t)` or `(n, t, channels)` as float32.
+    def rows(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
+        """Returns signals `(t,)`, `(n, t)` or `(n, t, channels)` as float32 `(n, t, channels)`.
+
+        Those of one channel have the length of training. Several series may have another.
 
         Raises:
             UsageError: signals of another shape, or numbers that are not finite.
         """
         signals, (length, channels) = float32(source, inputs), self.shape
-        rows = [self.shape, (length,)] if channels == 1 else [self.shape]
-        is_rows = signals.ndim > 1 and signals.shape[1:] in rows
-        if not (signals.shape in rows or is_rows) or not signals.size:
-            flat = f"({length},), (n, {length}) or " if channels == 1 else ""
-            raise UsageError(
-                f"expected signals of {length} points, {flat}(n, {length}, {channels}), got "
-                f"{signals.shape} in {source}"
-            )
+        if channels == 1:
+            shapes = f"({length},), (n, {length}) or (n, {length}, 1)"
+            rows = [self.shape, (length,)]
+            fits = signals.shape in rows or (signals.ndim > 1 and signals.shape[1:] in rows)
+        else:
+            shapes = f"(t, {channels}) or (n, t, {channels})"
+            fits = signals.ndim in (2, 3) and signals.shape[-1] == channels
+        if not fits or not signals.size:
+            raise UsageError(f"expected signals {shapes}, got {signals.shape} in {source}")
         if not np.isfinite(signals).all():
             raise UsageError(f"expected finite numbers in {source}, got some that are not")
-        return signals
+        return signals.reshape(-1, length if channels == 1 else signals.shape[-2], channels)
 
     def requested(self, request: Request) -> Requested:
         if request.texts or request.source is None:
@@ -132,13 +138,12 @@ class Signals(Input):
                 f"run on signals"
             )
         source = request.source
-        signals = self.checked(user_files.read_signals(source), str(source))
-        number = len(signals.reshape(-1, *self.shape))
+        signals = user_files.read_signals(source)
+        number = len(self.rows(signals, str(source)))
         return Requested([f"signal {i}" for i in range(number)], signals)
 
     def answer(self, asked: Asked, look: Look) -> tuple[dict[str, Tree], JsonObject]:
-        signal = self.checked(asked.numbers(), "the input")
-        looked = look(signal.reshape(1, *self.shape))
+        looked = look(self.rows(asked.numbers(), "the input"))
         return looked, replies.attended(looked)
 
     def tested(self, raw: UserInput, arrays: Inputs) -> dict[str, np.ndarray]:
@@ -171,7 +176,7 @@ class Signals(Input):
         from flax_attn.analysis.signals import SHOWN, draw_signals
 
         _, weights = first_attention(prediction)
-        signals = np.asarray(inputs).reshape(-1, *self.shape)
+        signals = self.rows(inputs)
         title = title_of(len(signals), SHOWN, "signal")
         return draw_signals(signals, verdicts, weights, title)
 

@@ -152,7 +152,8 @@ class Classes(Target):
             if attention is not None and tokens:
                 row["tokens"] = tokens[i]
             elif attention is not None:
-                row["patches"] = attention[i].reshape(-1, attention.shape[-1]).mean(axis=0).tolist()
+                by_key = attention[i].reshape(-1, attention.shape[-1]).mean(axis=0)
+                row[self.inputs.places] = by_key.tolist()
             rows.append(row)
         return rows
 
