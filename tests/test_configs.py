@@ -110,6 +110,8 @@ def cut_down(name, folder):
     tables = "vocabulary_size", "num_ngrams", "num_pairs"  # large ones train as small ones do
     sizes |= {key: 500 for key in tables if (config.data.get(key) or 0) > 500}
     config.data.update({key: n for key, n in sizes.items() if f"data.{key}" in known})
+    if "model.num_blocks" in known:  # all have the same equations
+        config.model.num_blocks = 1
     if name in OWN:
         config.data.file = str(write_own(name, folder))
     return config
