@@ -3,7 +3,7 @@
 Task     any classes. A folder has `train/CLASS/*.png` and `test/CLASS/*.png`, or `CLASS/*.png`
          alone, which are split 80 / 10 / 10 within each class. A `.npz` file has the arrays
          `train_images`, `train_labels`, `test_images` and `test_labels`, or `images` and `labels`
-         alone. Colours become grey, and images are scaled to 32 x 32 pixels
+         alone. Images keep their colours, and are scaled and padded to 32 x 32 pixels
 Source   the model of mnist_transformer
 Command  python train.py --config=configs/images_folder.py --config.data.file=FOLDER, or
          --config.data.file=FILE.npz

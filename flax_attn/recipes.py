@@ -83,9 +83,9 @@ def patch_transformer(name: str, variant: str) -> ConfigValues:
 def own_images(name: str, variant: str) -> ConfigValues:
     """Returns a recipe for the user's own images, by the Transformer of `patch_transformer`."""
     config = patch_transformer(name, variant)
-    # multiples of the patch_size; 0: as they are
-    config.data = {"name": "image_files", "height": 32, "width": 32}
+    config.data = {"name": "image_files", "size": 32}  # a multiple of the patch_size
     config.num_epochs = 5 if variant else 50
+    config.steps_per_epoch = 60 if variant else 0  # enough to learn, however few the images
     config.batch_size = 32  # small folders have enough for a batch
     config.keep_best = True
     config.optimizer.warmup_steps = 100

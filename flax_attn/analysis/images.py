@@ -32,7 +32,7 @@ def draw(run: Record) -> dict[str, Figure]:
         "predictions": grid(images, verdicts, title),
     }
     patch_size = run.config["model"].get("patch_size")
-    if patch_size and images[0].size <= MOST_PATCHES * patch_size**2:
+    if patch_size and math.prod(images[0].shape[:2]) <= MOST_PATCHES * patch_size**2:
         drawn["patches"] = patches(images[0], patch_size)
     return drawn
 
@@ -136,7 +136,7 @@ def outline_patch(ax: Axes, number: int, columns: int, size: int) -> None:
 def ink(image: np.ndarray, size: int) -> list[int]:
     """Returns four patches that are not empty, spread over the image."""
     rows, columns = image.shape[0] // size, image.shape[1] // size
-    dark = image.reshape(rows, size, columns, size).sum(axis=(1, 3)).ravel()
+    dark = image.reshape(rows, size, columns, size, -1).sum(axis=(1, 3, 4)).ravel()
     used = np.flatnonzero(dark > dark.max() / 4)
     return [int(used[i]) for i in np.unique(np.linspace(0, len(used) - 1, 4).astype(int))]
 

@@ -50,10 +50,12 @@ def signals(where: str, values: UserInput) -> np.ndarray:
 
 
 def images(where: str, values: UserInput) -> np.ndarray:
-    """Returns images `(n, height, width)` as float32 in [0, 1]."""
+    """Returns images `(n, height, width)` or `(n, height, width, 3)` as float32 in [0, 1]."""
     array = real_numbers(where, values)
-    is_grey = array.ndim == 3 and array.size > 0
-    require(is_grey, f"grey images (n, height, width) in {where}, got {array.shape}")
+    array = array[..., 0] if array.ndim == 4 and array.shape[-1] == 1 else array
+    fit = array.size > 0 and (array.ndim == 3 or (array.ndim == 4 and array.shape[-1] == 3))
+    expected = "images (n, height, width) or (n, height, width, 3)"
+    require(fit, f"{expected} in {where}, got {array.shape}")
     return as_pixels(array, where)
 
 

@@ -1,4 +1,4 @@
-"""Pictures, in grey but for models that see colours, from files and from folders by class."""
+"""Pictures, in grey or in colour, from files and from folders by class."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -19,18 +19,17 @@ if TYPE_CHECKING:
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF")
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
-OF_SYSTEMS = ("Thumbs.db", "desktop.ini")  # files that Windows adds to folders
+# what systems add to folders, beside hidden files
+OF_SYSTEMS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "__macosx", "@eadir")
 DEEP = ("I", "F")  # modes of Pillow with more than 8 bits a pixel begin like this
 
 NUMBERS = "numbers.csv"  # of a folder of pictures with a number each
-Size = tuple[int, int]  # height and width
 
 
 def read(path: Path, in_colour: bool = False) -> np.ndarray:
-    """Reads the pixels `(height, width)` of a picture as bytes; colours become grey.
+    """Reads the pixels of a picture as bytes, `(height, width)` in grey, or in colour with 3 each.
 
-    Transparent parts become white. They become black if the drawing is light. In colour, pixels are
-    `(height, width, 3)`, and transparency is left out.
+    Transparent parts become white. They become black if the drawing is light.
     """
     from PIL import Image, ImageOps
 
@@ -39,7 +38,7 @@ def read(path: Path, in_colour: bool = False) -> np.ndarray:
         with Image.open(path, formats=FORMATS) as picture:
             mode = picture.mode
             turned = ImageOps.exif_transpose(picture)
-            pixels = np.asarray(turned.convert("RGB") if in_colour else _on_ground(turned))
+            pixels = np.asarray(_on_ground(turned, "RGB" if in_colour else "L"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UsageError(
             f"expected a picture ({', '.join(FORMATS)}) in {path} ({one_line(error)})"
@@ -57,42 +56,59 @@ def read_ink(path: Path) -> np.ndarray:
     return 255 - pixels if border.mean() > 127 else pixels
 
 
-def _on_ground(picture: "Image") -> "Image":
-    """Returns the picture in grey, with a ground for its transparent parts."""
+def _on_ground(picture: "Image", mode: str) -> "Image":
+    """Returns the picture in a mode of Pillow, with a ground for its transparent parts."""
     from PIL import Image
 
     if not picture.has_transparency_data:
-        return picture.convert("L")
-    inks = picture.convert("RGBA").convert("LA")
-    grey, opaque = (np.asarray(band, np.float32) for band in inks.split())
+        return picture.convert(mode)
+    inks = picture.convert("RGBA")
+    grey, opaque = (np.asarray(band, np.float32) for band in inks.convert("LA").split())
     is_light = (grey * opaque).sum() > 127 * opaque.sum()
-    ground = Image.new("LA", picture.size, (0 if is_light else 255, 255))
-    return Image.alpha_composite(ground.convert("RGBA"), inks.convert("RGBA")).convert("L")
+    ground = Image.new("RGBA", picture.size, (*[0 if is_light else 255] * 3, 255))
+    return Image.alpha_composite(ground, inks).convert(mode)
 
 
-def scale(images: Iterable[np.ndarray], size: Size) -> np.ndarray:
-    """Scales images `(height, width)` of numbers in [0, 1] to one size `(n, height, width)`."""
-    return np.stack([image if image.shape == size else _scaled(image, size) for image in images])
+def scale(images: Iterable[np.ndarray], size: int) -> np.ndarray:
+    """Scales images of numbers in [0, 1], with channels or without, to squares of `size` pixels.
+
+    The longer side is scaled to the square, and the edges along the other are repeated.
+    """
+    return np.stack([_square(image, size) for image in images])
 
 
-def _scaled(image: np.ndarray, size: Size) -> np.ndarray:
+def _square(image: np.ndarray, size: int) -> np.ndarray:
     from PIL import Image
 
-    height, width = size
-    scaled = Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR)
-    return np.clip(np.asarray(scaled), 0, 1)
+    height, width = image.shape[:2]
+    if height == width == size:
+        return image
+    longest = max(height, width)
+    shape = [max(1, round(side * size / longest)) for side in (height, width)]
+    bands = np.atleast_3d(image)
+    scaled = [
+        Image.fromarray(bands[..., i]).resize(shape[::-1], Image.Resampling.BILINEAR)
+        for i in range(bands.shape[-1])
+    ]
+    missing = [(size - side) for side in shape]
+    around = [(some // 2, some - some // 2) for some in missing]
+    padded = [np.pad(np.asarray(band), around, mode="edge") for band in scaled]
+    return np.clip(np.stack(padded, axis=-1), 0, 1).reshape(size, size, *image.shape[2:])
 
 
 def read_folder(
-    folder: Path, size: Size | None = None
+    folder: Path, size: int = 0, in_colour: bool = False
 ) -> tuple[dict[str, tuple[np.ndarray, list[str]]], str]:
-    """Reads images `(n, height, width)` and their classes by split, and one SHA-256 of all files.
+    """Reads images and their classes by split, and one SHA-256 of all files.
 
     The folder holds `train/CLASS/PICTURE`, `test/CLASS/PICTURE` and perhaps `valid/CLASS/PICTURE`;
-    or `CLASS/PICTURE`, whose images have the name `all`. Files whose name begins with a dot are
-    left out. The images of a class are in the order of their names.
+    or `CLASS/PICTURE`, whose images have the name `all`. Hidden files are left out. The images of
+    a class are in the order of their names.
 
-    Images are scaled to `size`, in [0, 1]; with None they are bytes, all of one size.
+    Args:
+        folder: the folder.
+        size: as for `scale`, which leaves numbers in [0, 1]; with 0, images are bytes of one size.
+        in_colour: whether images are `(n, height, width, 3)`, unless all are grey.
     """
     names = [path.name for path in _listed(folder)]
     roots = {ALL: folder}
@@ -101,39 +117,42 @@ def read_folder(
         require(is_known, f"train, test and perhaps valid in {folder}, got {got}")
         roots = {name: folder / name for name in SPLITS if name in names}
     paths = {name: _by_class(root) for name, root in roots.items()}
-    images, digest = read_all([path for of_split in paths.values() for path in of_split], size)
+    every = [path for of_split in paths.values() for path in of_split]
+    images, digest = read_all(every, size, in_colour)
     ends = np.cumsum([len(of_split) for of_split in paths.values()])
     classes = [[path.parent.name for path in of_split] for of_split in paths.values()]
     return dict(zip(paths, zip(np.split(images, ends[:-1]), classes))), digest
 
 
 def read_numbered(
-    folder: Path, size: Size | None = None
+    folder: Path, size: int = 0, in_colour: bool = False
 ) -> tuple[dict[str, tuple[np.ndarray, list[float]]], str]:
-    """Reads images `(n, height, width)` and the number of each, and one SHA-256 of all files.
+    """Reads images and the number of each, and one SHA-256 of all files.
 
     The folder holds pictures, and a table `numbers.csv` with their names in the column `file` and
     their numbers in the column `number`. The images have the name `all`. Arguments and errors are
     those of `read_folder`.
     """
     names, numbers = table.read_numbers(folder / NUMBERS, "file", "number")
-    images, digest = read_all([folder / name for name in names], size)
+    images, digest = read_all([folder / name for name in names], size, in_colour)
     digest = hashlib.sha256(f"{digest}{numbers}".encode()).hexdigest()
     return {ALL: (images, numbers)}, digest
 
 
-def read_all(paths: Sequence[Path], size: Size | None = None) -> tuple[np.ndarray, str]:
-    """Reads images of one size `(n, height, width)`, and one SHA-256 of all files."""
+def read_all(paths: Sequence[Path], size: int, in_colour: bool) -> tuple[np.ndarray, str]:
+    """Reads images of one size, and one SHA-256 of all files."""
     total, images = hashlib.sha256(), []
     for path in paths:
-        image = read(path)
-        image = image if size is None else scale([as_pixels(image, str(path))], size)[0]
+        image = read(path, in_colour)
+        image = scale([as_pixels(image, str(path))], size)[0] if size else image
         is_alike = not images or image.shape == images[0].shape
-        hint = "set data.height and data.width to scale them"
-        require(is_alike, f"images of one size, got {image.shape} pixels in {path}; {hint}")
+        hint = "set data.size to scale them"
+        require(is_alike, f"images of one size, got {image.shape[:2]} pixels in {path}; {hint}")
         total.update(f"{path.parent.name}/{path.name}\0{sha256(path)}".encode())
         images.append(image)
-    return np.stack(images), total.hexdigest()
+    together = np.stack(images)
+    are_grey = in_colour and (together == together[..., :1]).all()
+    return together[..., 0] if are_grey else together, total.hexdigest()
 
 
 def within(folder: Path) -> list[Path]:
@@ -155,7 +174,7 @@ def _by_class(root: Path) -> list[Path]:
 
 def _listed(path: Path) -> list[Path]:
     """Returns what a folder holds, by name, without hidden files. Nothing is a UsageError."""
-    is_hidden = lambda name: name.startswith(".") or name in OF_SYSTEMS
+    is_hidden = lambda name: name.startswith(".") or name.lower() in OF_SYSTEMS
     entries = sorted(entry for entry in path.iterdir() if not is_hidden(entry.name))
     require(entries, f"pictures in {path}, got an empty folder")
     return entries

@@ -1,4 +1,6 @@
-"""Classifiers of images `(b, height, width)`, pixels in [0, 1], to logits `(b, classes)`.
+"""Classifiers of images, pixels in [0, 1], to logits `(b, classes)`.
+
+Images are `(b, height, width)`, or `(b, height, width, 3)` in colour.
 
     MLP                 784 -> dense, ReLU -> dense
     patch attention     patches -> scaled dot-product self-attention -> ReLU -> dense
@@ -30,7 +32,7 @@ from flax_attn.models.initializers import torch
 from flax_attn.models.text import ClassOutputs
 from flax_attn.types import Options
 
-GreyImages = Float[Array, "b height width"]
+Images = Float[Array, "b height width *channels"]
 
 
 class MLP(nn.Module):
@@ -45,7 +47,8 @@ class MLP(nn.Module):
     hidden_features: int = 784
 
     @nn.compact
-    def __call__(self, inputs: GreyImages, *, train: bool = False) -> ClassOutputs:
+    def __call__(self, inputs: Images, *, train: bool = False) -> ClassOutputs:
+        chex.assert_rank(inputs, {3, 4})
         pixels = inputs.reshape(inputs.shape[0], -1)
         hidden = nn.relu(torch.dense(self.hidden_features, pixels.shape[1], "hidden")(pixels))
         logits = torch.dense(self.num_classes, self.hidden_features, "logits")(hidden)
@@ -66,8 +69,8 @@ class PatchAttention(nn.Module):
     patch_size: int = 7
 
     @nn.compact
-    def __call__(self, inputs: GreyImages, *, train: bool = False) -> ClassOutputs:
-        chex.assert_rank(inputs, 3)
+    def __call__(self, inputs: Images, *, train: bool = False) -> ClassOutputs:
+        chex.assert_rank(inputs, {3, 4})
         patches = cut_patches(inputs, self.patch_size)
         width = patches.shape[-1]
         init: Options = {"kernel_init": torch.kernel, "bias_init": torch.bias(width)}
@@ -104,8 +107,8 @@ class PatchTransformer(nn.Module):
     across: Across | None = None
 
     @nn.compact
-    def __call__(self, inputs: GreyImages, *, train: bool = False) -> ClassOutputs:
-        chex.assert_rank(inputs, 3)
+    def __call__(self, inputs: Images, *, train: bool = False) -> ClassOutputs:
+        chex.assert_rank(inputs, {3, 4})
         if train and self.max_shift:
             inputs = shift(self.make_rng("dropout"), inputs, self.max_shift)
         patches = cut_patches(inputs, self.patch_size)
@@ -126,17 +129,17 @@ class PatchTransformer(nn.Module):
         return nn.Dense(self.num_classes, name="logits")(context), {"attention": attention}
 
 
-def shift(key: Key[Array, ""], images: GreyImages, limit: int) -> GreyImages:
+def shift(key: Key[Array, ""], images: Images, limit: int) -> Images:
     """Moves every image by up to `limit` pixels along each axis, with zeros beside it."""
-    padded = jnp.pad(images, ((0, 0), (limit, limit), (limit, limit)))
+    of_channels = images.ndim - 3
+    padded = jnp.pad(images, ((0, 0), (limit, limit), (limit, limit)) + ((0, 0),) * of_channels)
     starts = jax.random.randint(key, (len(images), 2), 0, 2 * limit + 1)
+    starts = jnp.pad(starts, ((0, 0), (0, of_channels)))
     cut = lambda image, start: jax.lax.dynamic_slice(image, start, images.shape[1:])
     return jax.vmap(cut)(padded, starts)
 
 
-def cut_patches(
-    images: Float[Array, "b height width *c"], size: int
-) -> Float[Array, "b patches pixels"]:
+def cut_patches(images: Images, size: int) -> Float[Array, "b patches pixels"]:
     """Cuts patches of `size x size` pixels, row by row; channels, if there are any, come last."""
     batch, height, width, *channels = images.shape
     if height % size or width % size:

@@ -64,10 +64,6 @@ class NoImages(NoData, ImageData):
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    @property
-    def image_shape(self) -> tuple[int, int]:
-        return self.size, self.size
-
 
 class Compiled:
     """Keeps the compiled `compute` of a task, so that a second prediction compiles nothing."""

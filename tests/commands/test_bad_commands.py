@@ -80,7 +80,7 @@ TRAINING = [  # arguments after `train`, and a word of the error
         "text_file --data.file=. --data.tokenizer=bytes --data.vocabulary_size=100",
         "vocabulary_size",
     ),
-    ("images_folder --data.file=x --data.height=0", "data.height"),
+    ("images_folder --data.file=x --data.size=-1", "data.size"),
     ("names --model.features=12 --model.num_heads=4", "num_heads"),
 ]
 

@@ -1,4 +1,4 @@
-"""Pictures of the user's own: read in grey, or told in one line that names the file."""
+"""Pictures of the user's own: read in grey or in colour, or told in one line."""
 
 import io
 
@@ -34,12 +34,24 @@ def test_grey_is_as_it_is_and_colours_become_grey(tmp_path):
     np.testing.assert_array_equal(pictures.read(tmp_path / "red.png"), np.full((2, 3), 76))
 
 
+def test_a_folder_in_colour_is_grey_where_all_its_pictures_are(tmp_path):
+    red = np.full((5, 7, 3), (255, 0, 0), np.uint8)
+    write(tmp_path, a__grey=PIXELS)
+    images, _ = pictures.read_folder(tmp_path, in_colour=True)[0]["all"]
+    np.testing.assert_array_equal(images, [PIXELS])
+    write(tmp_path, b__red=red)
+    images, _ = pictures.read_folder(tmp_path, in_colour=True)[0]["all"]
+    np.testing.assert_array_equal(images, [np.repeat(PIXELS[..., None], 3, axis=-1), red])
+
+
 def test_transparent_parts_are_ground(tmp_path):
     for ink, ground in ((0, 255), (255, 0)):
         drawn = np.zeros((2, 3, 4), np.uint8)
         drawn[0, 0] = ink, ink, ink, 255
         pixels = pictures.read(write(tmp_path, drawn=drawn) / "drawn.png")
         assert (pixels[0, 0], pixels[1].tolist()) == (ink, [ground] * 3)
+        coloured = pictures.read(tmp_path / "drawn.png", in_colour=True)
+        np.testing.assert_array_equal(coloured, np.repeat(pixels[..., None], 3, axis=-1))
     palette = Image.fromarray(PIXELS).convert("P")
     palette.info["transparency"] = bytes(range(256))
     palette.save(tmp_path / "palette.png")
@@ -97,7 +109,7 @@ def test_a_folder_by_split(tmp_path):
         ({}, "empty folder"),
         ({"a": PIXELS}, "a.png"),
         ({"a__b__c": PIXELS}, "a/b"),
-        ({"a__b": PIXELS, "c__d": PIXELS.T}, "data.height"),
+        ({"a__b": PIXELS, "c__d": PIXELS.T}, "data.size"),
         ({"a__b": PIXELS, "c__d": b"words"}, "d.png"),
     ],
 )
@@ -109,6 +121,7 @@ def test_a_folder_that_is_none_is_named(tmp_path, images, said):
 def test_other_files_are_named_and_those_of_systems_are_not_read(tmp_path):
     write(tmp_path, cat__a=PIXELS, dog__a=PIXELS)
     (tmp_path / "cat" / "Thumbs.db").write_bytes(b"of Windows")
+    (tmp_path / "__MACOSX").mkdir()
     assert pictures.read_folder(tmp_path)[0]["all"][1] == ["cat", "dog"]
     (tmp_path / "dog" / "notes.txt").write_text("notes")
     with pytest.raises(UsageError, match=r"notes.txt"):
@@ -123,12 +136,15 @@ def test_the_pictures_of_a_folder_are_those_that_show(tmp_path):
 
 
 def test_images_of_several_sizes_are_scaled(tmp_path):
-    flat = np.full((10, 14), 51, np.uint8)
+    """A shape keeps its sides: what a picture lacks for a square, repeats its edges."""
+    flat = np.full((10, 14, 3), (51, 102, 153), np.uint8)
     halves = np.repeat(np.array([[0, 255]], np.uint8), 8, axis=1).repeat(8, axis=0)
     write(tmp_path, a__flat=flat, b__halves=halves)
-    images, _ = pictures.read_folder(tmp_path, (4, 6))[0]["all"]
-    assert (images.shape, images.dtype) == ((2, 4, 6), np.float32)
-    np.testing.assert_allclose(images[0], 0.2, atol=1e-6)
-    np.testing.assert_allclose(images[1].mean(), 0.5, atol=1e-6)
-    assert (images[1][:, 0] < 0.01).all()
-    assert (images[1][:, -1] > 0.99).all()
+    images, _ = pictures.read_folder(tmp_path, 6, in_colour=True)[0]["all"]
+    assert (images.shape, images.dtype) == ((2, 6, 6, 3), np.float32)
+    np.testing.assert_allclose(images[0], np.broadcast_to([0.2, 0.4, 0.6], (6, 6, 3)), atol=1e-6)
+    left, right = images[1][:, :4], images[1][:, 4:]
+    assert max(np.ptp(left, axis=0).max(), np.ptp(right, axis=0).max()) < 1e-6
+    assert left[:, 0].max() < 0.01 < 0.99 < right[:, -1].min()
+    across = np.flatnonzero(images[1][2, :, 0] > 0.5)
+    assert across.tolist() in ([3, 4, 5], [2, 3, 4, 5], [4, 5])

@@ -1,6 +1,5 @@
 """Data sets of images."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -11,7 +10,7 @@ from msgspec import Meta
 from flax_attn.data import archive, contents, pictures
 from flax_attn.data.contents import as_pixels
 from flax_attn.data.raw import Columns, Raw, complete, stratified
-from flax_attn.data.sets.kinds import ImageData, Rules
+from flax_attn.data.sets.kinds import ImageData
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import FilePath, Fraction, NonNegativeInt
 from flax_attn.types import JsonObject
@@ -33,10 +32,6 @@ class MNIST(ImageData):
     valid_fraction: Fraction = 0.0
     num_train: NonNegativeInt = 0
     num_test: NonNegativeInt = 0
-
-    @property
-    def image_shape(self) -> tuple[int, int]:
-        return 28, 28
 
     def load(self, manual_dir: Path | None) -> Raw:
         from flax_attn.data import builders, mnist  # which take as long to import as jax
@@ -62,17 +57,19 @@ class ImageFiles(ImageData):
     """The user's own images, from a folder or from a `.npz` file.
 
     A folder holds pictures as `train/CLASS/*.png` and `test/CLASS/*.png`, and perhaps
-    `valid/CLASS/*.png`; or as `CLASS/*.png`, which are split in three. Colours become grey. A file
-    has the arrays `train_images`, `train_labels`, `test_images` and `test_labels`, and perhaps
-    `valid_images` and `valid_labels`; or `images` and `labels` alone, which are split in three.
-    Images are `(n, height, width)`, of bytes or of numbers in [0, 1]; labels are names or whole
-    numbers `(n,)`. With `target=number`, a folder holds pictures and a table `numbers.csv` with the
-    columns `file` and `number`, and the labels of a file are numbers.
+    `valid/CLASS/*.png`; or as `CLASS/*.png`, which are split in three. A file has the arrays
+    `train_images`, `train_labels`, `test_images` and `test_labels`, and perhaps `valid_images` and
+    `valid_labels`; or `images` and `labels` alone, which are split in three. Images are
+    `(n, height, width)`, or in colour `(n, height, width, 3)`, of bytes or of numbers in [0, 1];
+    labels are names or whole numbers `(n,)`. With `target=number`, a folder holds pictures and a
+    table `numbers.csv` with the columns `file` and `number`, and the labels of a file are numbers.
 
     Attributes:
         file: a folder with a folder of pictures for each class, or a file FILE.npz.
         target: what each image has: `classes` or `number`.
-        height, width: the size to which images are scaled; 0 for the one size that they have.
+        size: pixels along a side of the squares to which images are scaled. What they lack for a
+            square, repeats their edges. 0 leaves images as they are, all of one size.
+        colour: whether pictures keep their colours. Pictures that are all grey have none.
         valid_fraction: the share of the training images that validates, where there is no `valid`;
             the share of all where they are split in three.
         test_fraction: the share of all that tests, where they are split in three.
@@ -80,31 +77,22 @@ class ImageFiles(ImageData):
 
     file: FilePath
     target: Literal["classes", "number"] = "classes"
-    height: Side = 0
-    width: Side = 0
+    size: Side = 0
+    colour: bool = True
     valid_fraction: Fraction = 0.1
     test_fraction: Fraction = 0.1
 
-    def rules(self, evaluate: Collection[str]) -> Rules:
-        are_alike = (self.height == 0) == (self.width == 0)
-        expected = "data.height and data.width both above 0, or both 0"
-        return super().rules(evaluate) | {expected: are_alike}
-
-    @property
-    def image_shape(self) -> tuple[int, int] | None:
-        return (self.height, self.width) if self.height else None
-
     def prepare(self, images: np.ndarray) -> np.ndarray:
-        return images if self.image_shape is None else pictures.scale(images, self.image_shape)
+        return pictures.scale(images, self.size) if self.size else images
 
     def load(self, manual_dir: Path | None) -> Raw:
         path = expanded(self.file)
         if path.suffix.lower() == ".npz":
             given, digest = archive.read(path, "images", "labels"), sha256(path)
         elif self.target == "number":
-            given, digest = pictures.read_numbered(path, self.image_shape)
+            given, digest = pictures.read_numbered(path, self.size, self.colour)
         else:
-            given, digest = pictures.read_folder(path, self.image_shape)
+            given, digest = pictures.read_folder(path, self.size, self.colour)
         splits = {}
         for name, pair in given.items():
             rows = contents.checked(contents.place(name, self.file), self, *pair)

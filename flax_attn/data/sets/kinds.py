@@ -82,7 +82,9 @@ class SignalData(DataSet):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageData(DataSet):
-    """Images `(n, height, width)` in [0, 1], and by default the class of each.
+    """Images `(n, height, width)` or, in colour, `(n, height, width, 3)`, numbers in [0, 1].
+
+    By default, each has a class.
 
     Attributes:
         light_ink: whether they are light ink on a dark ground. Then a picture to predict that has a
@@ -94,13 +96,8 @@ class ImageData(DataSet):
     target = "classes"
     light_ink: ClassVar[bool] = False
 
-    @property
-    def image_shape(self) -> tuple[int, int] | None:
-        """Returns the height and width of the images; None where only the data say."""
-        return None
-
     def prepare(self, images: np.ndarray) -> np.ndarray:
-        """Scales images `(n, height, width)` in [0, 1] where the data set scales its own."""
+        """Scales images in [0, 1] where the data set scales its own."""
         return images
 
 

@@ -62,7 +62,10 @@ class SignalArrays(InMemory, SignalData):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageArrays(InMemory, ImageData):
-    """Images `(n, height, width)` from Python, of bytes or of numbers in [0, 1], with targets."""
+    """Images `(n, height, width)` or `(n, height, width, 3)` from Python, with targets.
+
+    They are of bytes or of numbers in [0, 1].
+    """
 
     target: Literal["classes", "number"] = "classes"
 

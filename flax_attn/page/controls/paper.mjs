@@ -88,7 +88,13 @@ export function drawnImage([height, width], onInk, fit = null) {
     onInk(empty());
   };
   const button = buttonOf("Clear the paper", clear);
-  const show = ({ shape, data }) => paper.show(data, shape[1], shape[0]);
+  const show = ({ shape: [rows, columns, channels = 1], data }) => {
+    const ink = range(rows * columns).map((i) => {
+      const own = data.slice(channels * i, channels * (i + 1));
+      return own.reduce((sum, value) => sum + value, 0) / channels; // the pen draws in grey
+    });
+    paper.show(ink, columns, rows);
+  };
   return { node: [paper.node, el("div", { class: "row" }, button)], show };
 }
 

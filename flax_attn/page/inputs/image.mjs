@@ -67,9 +67,10 @@ export function gridOf({ shape: [height, width] }, count) {
 }
 
 /** The patch with the most ink, which is the first to be looked at. */
-export function mostInked({ shape: [, width], data }, grid) {
+export function mostInked({ shape: [, width, channels = 1], data }, grid) {
   const inks = new Array(grid.rows * grid.columns).fill(0);
-  data.forEach((ink, i) => {
+  data.forEach((ink, k) => {
+    const i = Math.floor(k / channels);
     const row = Math.floor(Math.floor(i / width) / grid.size);
     inks[row * grid.columns + Math.floor((i % width) / grid.size)] += ink;
   });
@@ -77,14 +78,17 @@ export function mostInked({ shape: [, width], data }, grid) {
 }
 
 /** Draws an image in ink on the colours of the weights of its patches; `count` may have any. */
-export function paintPixels(canvas, { shape: [height, width], data }, grid, row, count) {
+export function paintPixels(canvas, image, grid, row, count) {
+  const { shape: [height, width, channels = 1], data } = image;
   const cover = row && row.map((weight) => rgb(strength(weight, count)));
   const patchAt = (i, j) => Math.floor(i / grid.size) * grid.columns + Math.floor(j / grid.size);
   paintEach(canvas, width, height, (j, i) => {
-    const ink = data[i * width + j];
+    const first = channels * (i * width + j);
     const ground = row ? cover[patchAt(i, j)] : [255, 255, 255];
-    const shade = 1 - (row ? DARK : 1) * ink;
-    return ground.map((value) => shade * ((1 - PALE) * value + PALE * 255));
+    return ground.map((value, c) => {
+      const ink = data[first + (channels > 1 ? c : 0)];
+      return (1 - (row ? DARK : 1) * ink) * ((1 - PALE) * value + PALE * 255);
+    });
   });
 }
 
@@ -126,11 +130,12 @@ const unitsOf = (run) => (own) => (run.data === "mnist" ? own : 1 - own);
 
 /** Paper to draw on, and what the model sees of it, with buttons on its patches. */
 function triedImage({ run, state, heads, changed, hide, choose }) {
-  const [height, width] = run.examples[0].image.shape;
+  const { shape } = run.examples[0].image;
+  const [height, width, channels = 1] = shape;
   const isDigit = height === SIZE && width === SIZE;
-  const image = { shape: [height, width], data: [] }; // ink
+  const image = { shape, data: [] }; // ink
   const drawing = drawnImage([height, width], (ink) => {
-    image.data = ink;
+    image.data = ink.flatMap((own) => new Array(channels).fill(own));
     changed();
   }, isDigit ? centred : null);
   const field = patchesOn({ onPoint: choose, onPick: (k) => hide([k]) });

@@ -1,4 +1,4 @@
-"""Grey images `(n, height, width)` with numbers in [0, 1]."""
+"""Images with numbers in [0, 1]: `(n, height, width)`, or `(n, height, width, 3)` in colour."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Images(Input):
-    """Images of one size. `shape` is their height and width."""
+    """Images of one size. `shape` is their height and width, and 3 for those in colour."""
 
     name = "image"
     noun = "images"
@@ -47,7 +47,7 @@ class Images(Input):
     @property
     def channels(self) -> int:
         """Returns the number of channels of an image; grey ones have one."""
-        return 1
+        return self.shape[2] if len(self.shape) > 2 else 1
 
     @property
     def kept(self) -> Kept:
@@ -66,23 +66,26 @@ class Images(Input):
         return Encoded(self.scaled(inputs))
 
     def scaled(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
-        """Returns images `(n, height, width)` in [0, 1], of the size that the model takes.
+        """Returns images in [0, 1] of the size that the model takes.
 
-        Inputs are `(n, height, width)` or `(height, width)`, of bytes or of numbers in [0, 1]. They
-        may have any size where the data set scales its images.
+        Inputs are one image or several, of bytes or of numbers in [0, 1]. They may have any size
+        where the data set scales its images. A model for colours takes grey ones, too.
 
         Raises:
             UsageError: images of another size, or values outside [0, 1].
         """
-        images = real_numbers(source, inputs)
-        images = images[None] if images.ndim == 2 else images
-        if images.ndim == 3 and images.size:
+        images, coloured = real_numbers(source, inputs), self.channels > 1
+        is_one = images.ndim == 2 or (coloured and images.ndim == 3 and images.shape[-1] == 3)
+        images = images[None] if is_one else images
+        if coloured and images.ndim == 3:
+            images = np.repeat(images[..., None], self.channels, axis=-1)
+        if images.ndim == 1 + len(self.shape) and images.size:
             images = self.data.prepare(as_pixels(images, source))
-        if images.ndim != 3 or images.shape[1:] != self.shape or not len(images):
-            height, width = self.shape
+        if images.shape[1:] != self.shape or not len(images):
+            kind = "images in colour" if coloured else "grey images"
             raise UsageError(
-                f"expected grey images of {height} x {width} pixels in {source}, "
-                f"(n, {height}, {width}), got shape {images.shape}"
+                f"expected {kind} of {self.shape[0]} x {self.shape[1]} pixels in {source}, "
+                f"(n, {', '.join(map(str, self.shape))}), got shape {images.shape}"
             )
         return images
 
@@ -106,15 +109,15 @@ class Images(Input):
         return Requested(names, np.concatenate(in_files))
 
     def answer(self, asked: Asked, look: Look) -> tuple[dict[str, Tree], JsonObject]:
-        image = asked.numbers()
-        if image.ndim != 2:
-            raise UsageError(f"expected one image, got the shape {image.shape}")
-        looked = look(self.scaled(image, "the input"))
+        image = self.scaled(asked.numbers(), "the input")
+        if len(image) != 1:
+            raise UsageError(f"expected one image, got {len(image)}")
+        looked = look(image)
         return looked, replies.attended(looked)
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:
-        """Returns an image as ink, 1 for black."""
+        """Returns an image as ink, 1 for black; in colour, the ink that takes each colour away."""
         image = run.examples["inputs"][index]
         image = image if run.config["data"]["name"] == "mnist" else 1 - image
         return {"image": replies.pack(image)}
