@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ OF_SYSTEMS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "__macosx", "
 DEEP = ("I", "F")  # modes of Pillow with more than 8 bits a pixel begin like this
 
 NUMBERS = "numbers.csv"  # of a folder of pictures with a number each
+Size = tuple[int, int]  # height and width
 
 
 def read(path: Path, in_colour: bool = False) -> np.ndarray:
@@ -96,10 +97,22 @@ def _square(image: np.ndarray, size: int) -> np.ndarray:
     return np.clip(np.stack(padded, axis=-1), 0, 1).reshape(size, size, *image.shape[2:])
 
 
-def read_folder(
-    folder: Path, size: int = 0, in_colour: bool = False
-) -> tuple[dict[str, tuple[np.ndarray, list[str]]], str]:
-    """Reads images and their classes by split, and one SHA-256 of all files.
+class Read(NamedTuple):
+    """Pictures that were read.
+
+    Attributes:
+        splits: images, and the class or number of each, by split.
+        sha256: of all files.
+        sizes: the heights and widths that the pictures have.
+    """
+
+    splits: dict[str, tuple[np.ndarray, list[str] | list[float]]]
+    sha256: str
+    sizes: set[Size]
+
+
+def read_folder(folder: Path, size: int = 0, in_colour: bool = False) -> Read:
+    """Reads images and their classes.
 
     The folder holds `train/CLASS/PICTURE`, `test/CLASS/PICTURE` and perhaps `valid/CLASS/PICTURE`;
     or `CLASS/PICTURE`, whose images have the name `all`. Hidden files are left out. The images of
@@ -118,32 +131,33 @@ def read_folder(
         roots = {name: folder / name for name in SPLITS if name in names}
     paths = {name: _by_class(root) for name, root in roots.items()}
     every = [path for of_split in paths.values() for path in of_split]
-    images, digest = read_all(every, size, in_colour)
+    images, digest, sizes = read_all(every, size, in_colour)
     ends = np.cumsum([len(of_split) for of_split in paths.values()])
     classes = [[path.parent.name for path in of_split] for of_split in paths.values()]
-    return dict(zip(paths, zip(np.split(images, ends[:-1]), classes))), digest
+    return Read(dict(zip(paths, zip(np.split(images, ends[:-1]), classes))), digest, sizes)
 
 
-def read_numbered(
-    folder: Path, size: int = 0, in_colour: bool = False
-) -> tuple[dict[str, tuple[np.ndarray, list[float]]], str]:
-    """Reads images and the number of each, and one SHA-256 of all files.
+def read_numbered(folder: Path, size: int = 0, in_colour: bool = False) -> Read:
+    """Reads images and the number of each.
 
     The folder holds pictures, and a table `numbers.csv` with their names in the column `file` and
     their numbers in the column `number`. The images have the name `all`. Arguments and errors are
     those of `read_folder`.
     """
     names, numbers = table.read_numbers(folder / NUMBERS, "file", "number")
-    images, digest = read_all([folder / name for name in names], size, in_colour)
+    images, digest, sizes = read_all([folder / name for name in names], size, in_colour)
     digest = hashlib.sha256(f"{digest}{numbers}".encode()).hexdigest()
-    return {ALL: (images, numbers)}, digest
+    return Read({ALL: (images, numbers)}, digest, sizes)
 
 
-def read_all(paths: Sequence[Path], size: int, in_colour: bool) -> tuple[np.ndarray, str]:
-    """Reads images of one size, and one SHA-256 of all files."""
-    total, images = hashlib.sha256(), []
+def read_all(
+    paths: Sequence[Path], size: int, in_colour: bool
+) -> tuple[np.ndarray, str, set[Size]]:
+    """Reads images of one size, one SHA-256 of all files, and the sizes that they have there."""
+    total, images, sizes = hashlib.sha256(), [], set[Size]()
     for path in paths:
         image = read(path, in_colour)
+        sizes.add(image.shape[:2])
         image = scale([as_pixels(image, str(path))], size)[0] if size else image
         is_alike = not images or image.shape == images[0].shape
         hint = "set data.size to scale them"
@@ -152,7 +166,7 @@ def read_all(paths: Sequence[Path], size: int, in_colour: bool) -> tuple[np.ndar
         images.append(image)
     together = np.stack(images)
     are_grey = in_colour and (together == together[..., :1]).all()
-    return together[..., 0] if are_grey else together, total.hexdigest()
+    return together[..., 0] if are_grey else together, total.hexdigest(), sizes
 
 
 def within(folder: Path) -> list[Path]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -14,6 +14,7 @@ from flax_attn.types import UserInput
 
 SPLITS = ("train", "valid", "test")
 ALL = "all"  # the name of rows that are yet to be split
+SplitBy = Literal["row", "input"]  # which of a user's rows stay together where they are split
 
 
 class Columns(NamedTuple):
@@ -43,15 +44,22 @@ class Raw(NamedTuple):
         splits: `train`, `test`, and perhaps `valid`.
         files: SHA-256 sums of the files that were read, by name.
         classes: the names of the classes, where the data set orders them.
+        notes: what happened to the data on the way, for the user.
     """
 
     splits: dict[str, Columns]
     files: Mapping[str, str] = {}
     classes: Sequence[str] | None = None
+    notes: Sequence[str] = ()
 
 
 def complete(
-    splits: Mapping[str, Columns], target: str, valid: float, test: float, seed: int
+    splits: Mapping[str, Columns],
+    target: str,
+    valid: float,
+    test: float,
+    seed: int,
+    split_by: SplitBy = "row",
 ) -> dict[str, Columns]:
     """Returns the splits `train`, `valid` and `test`, drawing those that are missing.
 
@@ -60,6 +68,7 @@ def complete(
         target: of the data set; rows in classes are split alike in every class.
         valid, test: shares of the rows that validate and test; nothing is drawn for 0.
         seed: decides which rows go where.
+        split_by: `input` keeps rows with equal inputs in one split.
     """
     if ALL in splits:
         name, shares = ALL, (valid, test)
@@ -68,13 +77,28 @@ def complete(
     else:
         name, shares = "train", (valid, 0.0)
     rows = splits[name]
+    keys = identified(rows.inputs) if split_by == "input" else range(len(rows.inputs))
+    groups: dict[object, list[int]] = {}  # rows that stay together
+    for i, key in enumerate(keys):
+        groups.setdefault(key, []).append(i)
+    together = list(groups.values())
     if target == "classes":
-        parts = by_class(rows.targets, shares, seed, has_test=name == "train")
+        labels = [rows.targets[group[0]] for group in together]
+        parts = by_class(labels, shares, seed, has_test=name == "train")
     else:
-        drawn = at_random(len(rows.inputs), shares, seed)
-        parts = {part: rows for part, rows in zip(("valid", "test", "train"), drawn) if len(rows)}
+        drawn = at_random(len(together), shares, seed)
+        parts = {part: some for part, some in zip(("valid", "test", "train"), drawn) if len(some)}
     others = {part: given for part, given in splits.items() if part != name}
-    return others | {part: rows.take(indices) for part, indices in parts.items()}
+    indices = {
+        part: np.sort(np.concatenate([together[i] for i in some])) for part, some in parts.items()
+    }
+    return others | {part: rows.take(some) for part, some in indices.items()}
+
+
+def identified(inputs: UserInput) -> list[str | bytes]:
+    """Returns a key of each input, alike for those that are equal."""
+    rows = inputs if isinstance(inputs, list) else np.asarray(inputs)
+    return [row if isinstance(row, str) else row.tobytes() for row in rows]
 
 
 def at_random(number: int, shares: Sequence[float], seed: int) -> list[Int[np.ndarray, " m"]]:
@@ -99,7 +123,10 @@ def by_class(
     shares = {"train": 1 - valid - test}
     shares |= {"valid": valid} if valid else {}
     shares |= {} if has_test else {"test": test}
-    for label, count in Counter(labels).items():
+    counts = Counter(labels)
+    expected = f"labels that repeat, got {len(counts):,} different values in {len(labels):,} rows"
+    require(len(counts) <= max(2, len(labels) // 2), expected)
+    for label, count in counts.items():
         each = f"{len(shares)} rows of every class, one for each split"
         require(count >= len(shares), f"at least {each}, got {count} of '{shortened(label)}'")
     numbers = encode_labels(labels, sorted(set(labels)))

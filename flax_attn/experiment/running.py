@@ -269,6 +269,8 @@ def train(
     splits = {"train": task.rows.train} | task.rows.splits
     sizes = [f"{len(jax.tree.leaves(rows)[0]):,} {name}" for name, rows in splits.items()]
     say(layers if task.rows.draw else f"{layers}\nexamples: {', '.join(sizes)}")
+    for line in task.facts():
+        say(line)
     say("compiling; the first start of a model takes longest")
 
     # arrays and programs

@@ -79,7 +79,8 @@ def test_a_folder_by_class_is_in_the_order_of_names(tmp_path):
     write(tmp_path, dog__b=PIXELS, dog__a=PIXELS + 1, cat__c=PIXELS + 2)
     (tmp_path / ".DS_Store").write_bytes(b"hidden")
     (tmp_path / "cat" / ".hidden").mkdir()
-    splits, before = pictures.read_folder(tmp_path)
+    splits, before, sizes = pictures.read_folder(tmp_path)
+    assert sizes == {PIXELS.shape}
     images, labels = splits["all"]
     assert (list(splits), labels) == (["all"], ["cat", "dog", "dog"])
     np.testing.assert_array_equal(images, [PIXELS + 2, PIXELS + 1, PIXELS])

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from flax_attn.data import archive, contents, pictures
 from flax_attn.data.contents import as_pixels
-from flax_attn.data.raw import Columns, Raw, complete, stratified
+from flax_attn.data.raw import Columns, Raw, SplitBy, complete, stratified
 from flax_attn.data.sets.kinds import ImageData
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import FilePath, Fraction, NonNegativeInt
@@ -73,6 +73,7 @@ class ImageFiles(ImageData):
         valid_fraction: the share of the training images that validates, where there is no `valid`;
             the share of all where they are split in three.
         test_fraction: the share of all that tests, where they are split in three.
+        split_by: `input` keeps equal images in one split.
     """
 
     file: FilePath
@@ -81,6 +82,7 @@ class ImageFiles(ImageData):
     colour: bool = True
     valid_fraction: Fraction = 0.1
     test_fraction: Fraction = 0.1
+    split_by: SplitBy = "row"
 
     def prepare(self, images: np.ndarray) -> np.ndarray:
         return pictures.scale(images, self.size) if self.size else images
@@ -89,14 +91,26 @@ class ImageFiles(ImageData):
         path = expanded(self.file)
         if path.suffix.lower() == ".npz":
             given, digest = archive.read(path, "images", "labels"), sha256(path)
-        elif self.target == "number":
-            given, digest = pictures.read_numbered(path, self.size, self.colour)
+            sizes = {np.shape(images)[1:3] for images, _ in given.values()}
         else:
-            given, digest = pictures.read_folder(path, self.size, self.colour)
+            read = pictures.read_numbered if self.target == "number" else pictures.read_folder
+            given, digest, sizes = read(path, self.size, self.colour)
         splits = {}
         for name, pair in given.items():
             rows = contents.checked(contents.place(name, self.file), self, *pair)
             splits[name] = rows._replace(inputs=self.prepare(rows.inputs))
         contents.check_one_shape(splits)
         shares = self.valid_fraction, self.test_fraction
-        return Raw(complete(splits, self.target, *shares, self.seed), {self.file: digest})
+        splits = complete(splits, self.target, *shares, self.seed, self.split_by)
+        return Raw(splits, {self.file: digest}, notes=self.notes(sizes))
+
+    def notes(self, sizes: set[pictures.Size]) -> list[str]:
+        """Says how images of these sizes are scaled, if they are."""
+        if not self.size or sizes == {(self.size, self.size)}:
+            return []
+        has = " to ".join(
+            f"{height} x {width}" for height, width in sorted({min(sizes), max(sizes)})
+        )
+        padded = " and padded" * any(height != width for height, width in sizes)
+        to = f"{self.size} x {self.size}; data.size sets another size"
+        return [f"images of {has} pixels are scaled{padded} to {to}"]

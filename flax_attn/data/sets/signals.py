@@ -9,7 +9,7 @@ import jax
 from jaxtyping import Array
 
 from flax_attn.data import archive, contents, shapes
-from flax_attn.data.raw import Columns, Raw, complete
+from flax_attn.data.raw import Columns, Raw, SplitBy, complete
 from flax_attn.data.sets.kinds import Rules, SignalData
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import Count, FilePath, Fraction, NonNegativeInt
@@ -72,12 +72,14 @@ class SignalsNPZ(SignalData):
         valid_fraction: the share of the training signals that validates, where the file has no
             `valid_inputs`; the share of all where they are split in three.
         test_fraction: the share of all that tests, where they are split in three.
+        split_by: `input` keeps equal signals in one split.
     """
 
     file: FilePath
     target: Literal["signal", "number", "classes"] = "signal"
     valid_fraction: Fraction = 0.1
     test_fraction: Fraction = 0.1
+    split_by: SplitBy = "row"
 
     def load(self, manual_dir: Path | None) -> Raw:
         path = expanded(self.file)
@@ -87,4 +89,5 @@ class SignalsNPZ(SignalData):
         }
         contents.check_one_shape(splits)
         shares = self.valid_fraction, self.test_fraction
-        return Raw(complete(splits, self.target, *shares, self.seed), {self.file: sha256(path)})
+        splits = complete(splits, self.target, *shares, self.seed, self.split_by)
+        return Raw(splits, {self.file: sha256(path)})

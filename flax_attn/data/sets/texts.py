@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from flax_attn.data import table
-from flax_attn.data.raw import ALL, Columns, Raw, complete
+from flax_attn.data.raw import ALL, Columns, Raw, SplitBy, complete
 from flax_attn.data.sets.kinds import Rules, TextData
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import FilePath, Fraction, require
@@ -100,6 +100,7 @@ class TextTable(TextData):
         test_file: a table for the test; '' for none.
         text_column: by name, with a header in the first row, or by number from 1.
         valid_fraction, test_fraction: shares that validate and test.
+        split_by: `input` keeps rows with equal texts in one split.
     """
 
     file: FilePath
@@ -107,6 +108,7 @@ class TextTable(TextData):
     text_column: str = "text"
     valid_fraction: Fraction = 0.1
     test_fraction: Fraction = 0.1
+    split_by: SplitBy = "row"
 
     def rules(self, evaluate: Collection[str]) -> Rules:
         has_test = bool(self.test_file or self.test_fraction)
@@ -123,7 +125,7 @@ class TextTable(TextData):
         if self.test_file:
             given = {"train": given[ALL], "test": self.rows_in(self.test_file)}
         shares = self.valid_fraction, self.test_fraction
-        splits = complete(given, self.target, *shares, self.seed)
+        splits = complete(given, self.target, *shares, self.seed, self.split_by)
         is_enough = {"train", "test"} <= splits.keys()
         require(is_enough, f"enough rows in {self.file} for training and test")
         files = {path: sha256(expanded(path)) for path in (self.file, self.test_file) if path}

@@ -1,0 +1,82 @@
+"""What a data set holds, and what may be wrong with it, told before training."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from flax_attn.data.raw import Raw, identified
+from flax_attn.data.sets import DataSet
+from flax_attn.errors import shortened
+from flax_attn.tasks.targets.classes import are_numbers
+from flax_attn.types import UserInput
+
+MOST_NAMED = 8  # classes
+FEW = 5  # test examples of a class
+
+
+def lines(raw: Raw, data: DataSet) -> list[str]:
+    """Describes the training split, and warns of splits that share inputs or lack a class."""
+    train, told = raw.splits["train"], list(raw.notes)
+    told.append(f"{data.topic}: {inputs_of(train.inputs)}{target_of(raw, data)}")
+    if data.target == "classes":
+        counts = counted(raw, "train").most_common()
+        named = [f"{shortened(name)} {count:,}" for name, count in counts[:MOST_NAMED]]
+        more = [f"and {len(counts) - MOST_NAMED} more"] * (len(counts) > MOST_NAMED)
+        told.append(f"classes to train on: {', '.join(named + more)}")
+    return told + warnings(raw, data)
+
+
+def inputs_of(inputs: UserInput) -> str:
+    """Describes the lengths of texts, or the size of images and signals."""
+    if isinstance(inputs[0], str):
+        lengths = [len(text.split()) for text in inputs]
+        least, middle, most = np.quantile(lengths, (0, 0.5, 1)).astype(int)
+        return f"{least} to {most} words, half of them at most {middle}"
+    _, first, *rest = inputs.shape
+    return f"{' x '.join(map(str, (first, *rest)))} numbers each"
+
+
+def target_of(raw: Raw, data: DataSet) -> str:
+    """Returns the range of numbers, or the first text with its target."""
+    train = raw.splits["train"]
+    if data.target == "number":
+        low, high = np.min(train.targets), np.max(train.targets)
+        return f"; numbers from {low:.4g} to {high:.4g}"
+    if not isinstance(train.inputs[0], str):
+        return ""
+    first, target = named(raw, "train")[0], shortened(train.inputs[0])
+    return f'; the first: "{target}", {shortened(first)}'
+
+
+def named(raw: Raw, split: str) -> Sequence[str]:
+    """Returns the targets of a split; classes by their names."""
+    targets = raw.splits[split].targets
+    if are_numbers(targets) and raw.classes:
+        return [raw.classes[int(i)] for i in targets]
+    return targets
+
+
+def counted(raw: Raw, split: str) -> Counter[str]:
+    return Counter(named(raw, split))
+
+
+def warnings(raw: Raw, data: DataSet) -> list[str]:
+    """Warns of test inputs that were trained on, and of classes with few test examples."""
+    told, train = [], set(identified(raw.splits["train"].inputs))
+    hint = "; --data.split_by=input keeps them apart" * (getattr(data, "split_by", "") == "row")
+    for split in raw.splits.keys() - {"train"}:
+        keys = identified(raw.splits[split].inputs)
+        if shared := sum(key in train for key in keys):
+            told.append(f"warning: {shared:,} of {len(keys):,} {split} inputs are trained on{hint}")
+    if data.target == "classes" and "test" in raw.splits:
+        tested = counted(raw, "test")
+        few = [
+            f"{shortened(name)} ({tested[name]})"
+            for name in sorted(counted(raw, "train"))
+            if tested[name] < FEW
+        ]
+        if few:
+            listed = ", ".join(few[:MOST_NAMED])
+            told.append(f"warning: {len(few)} classes have under {FEW} test examples: {listed}")
+    return sorted(told)
