@@ -154,7 +154,7 @@ def run(
         Stopped: a signal has come, and the training is saved.
         FloatingPointError: with `debug_nans`, where the first NaN arose.
     """
-    stop, several, is_first = stop or Stop(), jax.process_count() > 1, processes.is_first()
+    stop, several, is_first = stop or Stop(), jax.process_count() > 1, jax.process_index() == 0
     if several:
         stop.agree = processes.agree
         options = {"workdir": str(workdir), "debug_nans": debug_nans, "sequence": sequence}
@@ -167,14 +167,12 @@ def run(
     with directory.opened(workdir, config.values, say, is_first) as begun:
         if several:
             processes.check_shared(workdir)
-        derived = (begun or {}).get("derived") or {}
+        derived = with_machine((begun or {}).get("derived") or {}, say)
         summary = read_finished(workdir, config, derived, say) if is_first and begun else None
-        precision = precision_of(derived, say)
         if several:
-            decided = derived, summary, precision
-            derived, summary, precision = processes.broadcast(decided, processes.ALONE)
+            derived, summary = processes.broadcast((derived, summary), processes.ALONE)
         if summary is None:
-            with jax.default_matmul_precision(precision):
+            with jax.default_matmul_precision(derived["matmul_precision"]):
                 if several and not is_first:
                     processes.meet("the data", processes.ALONE)
                 task = load_task(config, manual_dir)
@@ -182,7 +180,7 @@ def run(
                     processes.meet("the data", processes.ALONE)  # the others find its files
                 check_same_data(workdir, derived, task)
                 check_enough(config, task)
-                derived = platforms.facts() | derived | derived_of(task)
+                derived |= derived_of(task)
                 summary = train(config, workdir, task, derived, mesh, listeners, stop, debug_nans)
     stop.check(FINISHED)
     return cast(Summary, summary)
@@ -220,13 +218,13 @@ def read_finished(path: Path, config: Config, derived: JsonObject, say: Say) -> 
     return summary
 
 
-def precision_of(derived: JsonObject, say: Say) -> str:
-    """Returns the precision of products that a run began with, and reports a change of CPU."""
+def with_machine(derived: JsonObject, say: Say) -> JsonObject:
+    """Adds the facts of the machine, unless a run began with some; reports another CPU."""
     facts = platforms.facts()
     begun, now = facts | derived, facts["instruction_set"]
     if (cpu := begun["instruction_set"]) != now:
         say(f"this run began on a CPU with {cpu}, and goes on with {now}: rounding may differ")
-    return begun["matmul_precision"]
+    return begun
 
 
 def load_task(config: Config, manual_dir: Path | None) -> Task:
@@ -266,11 +264,11 @@ def train(
     say(f"device: {describe_device()}")
     if jax.device_count() > 1:
         say(describe_mesh(mesh, config))
-    splits = {"train": task.rows.train} | task.rows.splits
-    sizes = [f"{len(jax.tree.leaves(rows)[0]):,} {name}" for name, rows in splits.items()]
-    say(layers if task.rows.draw else f"{layers}\nexamples: {', '.join(sizes)}")
-    for line in task.facts():
-        say(line)
+    say(layers)
+    if task.rows.draw is None:
+        from flax_attn.tasks import facts
+
+        say("\n".join(facts.lines(task)))
     say("compiling; the first start of a model takes longest")
 
     # arrays and programs

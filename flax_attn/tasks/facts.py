@@ -3,20 +3,32 @@
 from collections import Counter
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 
 from flax_attn.data.raw import Raw, identified
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import shortened
 from flax_attn.tasks.targets.classes import are_numbers
+from flax_attn.tasks.task import Task
 from flax_attn.types import UserInput
 
 MOST_NAMED = 8  # classes
 FEW = 5  # test examples of a class
 
 
-def lines(raw: Raw, data: DataSet) -> list[str]:
-    """Describes the training split, and warns of splits that share inputs or lack a class."""
+def lines(task: Task) -> list[str]:
+    """Counts the examples of a task; describes and warns of data that were read from files."""
+    splits = {"train": task.rows.train} | task.rows.splits
+    sizes = [f"{len(jax.tree.leaves(rows)[0]):,} {name}" for name, rows in splits.items()]
+    told, raw = [f"examples: {', '.join(sizes)}"], task.raw
+    if raw is not None and raw.files:
+        told += described(raw, task.data) + warnings(raw, task.data)
+    return told
+
+
+def described(raw: Raw, data: DataSet) -> list[str]:
+    """Describes the training split."""
     train, told = raw.splits["train"], list(raw.notes)
     told.append(f"{data.topic}: {inputs_of(train.inputs)}{target_of(raw, data)}")
     if data.target == "classes":
@@ -24,7 +36,7 @@ def lines(raw: Raw, data: DataSet) -> list[str]:
         named = [f"{shortened(name)} {count:,}" for name, count in counts[:MOST_NAMED]]
         more = [f"and {len(counts) - MOST_NAMED} more"] * (len(counts) > MOST_NAMED)
         told.append(f"classes to train on: {', '.join(named + more)}")
-    return told + warnings(raw, data)
+    return told
 
 
 def inputs_of(inputs: UserInput) -> str:

@@ -155,14 +155,6 @@ class Task:
             summary = summary | {"baselines": simple}
         return results._replace(arrays=kept | marks | results.arrays | attention, summary=summary)
 
-    def facts(self) -> list[str]:
-        """Describes the data, and warns of what may be wrong with them."""
-        from flax_attn.tasks import facts
-
-        assert self.raw is not None
-        is_read = self.rows.draw is None and self.raw.files
-        return facts.lines(self.raw, self.data) if is_read else []
-
     # predictions
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:

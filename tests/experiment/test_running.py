@@ -499,7 +499,8 @@ def test_a_resumed_run_reports_another_cpu(monkeypatch):
     lines = []
     monkeypatch.setattr(platforms, "instruction_set", lambda: "avx2")
     for before in ({}, {"instruction_set": "avx2"}, {"instruction_set": "avx512"}):
-        assert running.precision_of(before, lines.append) == platforms.matmul_precision()
+        facts = running.with_machine(before, lines.append)
+        assert facts["matmul_precision"] == platforms.matmul_precision()
     assert len(lines) == 1
 
 

@@ -18,6 +18,12 @@ def texts(folder, copies, **options):
     return DATA["text_csv"](file=str(folder / "own.csv"), **options)
 
 
+def told_of(data):
+    """What is told of a data set, and the data."""
+    raw = data.load(None)
+    return facts.described(raw, data) + facts.warnings(raw, data), raw
+
+
 def shared(raw):
     """The number of test texts that are trained on."""
     return sum(text in raw.splits["train"].inputs for text in raw.splits["test"].inputs)
@@ -25,14 +31,13 @@ def shared(raw):
 
 def test_rows_that_stand_in_two_splits_are_counted_and_can_be_kept_apart(tmp_path):
     data = texts(tmp_path, 3)
-    raw = data.load(None)
-    told = facts.lines(raw, data)
+    told, raw = told_of(data)
     assert shared(raw) > 0
-    assert f"warning: {shared(raw)} of 18 test inputs are trained on; --data.split_by" in told[-2]
+    assert f"warning: {shared(raw)} of 18 test inputs are trained on; --data.split_by" in told[2]
     apart = texts(tmp_path, 3, split_by="input")
-    raw = apart.load(None)
+    told, raw = told_of(apart)
     assert (shared(raw), sum(len(rows.inputs) for rows in raw.splits.values())) == (0, 180)
-    assert not [line for line in facts.lines(raw, apart) if line.startswith("warning")]
+    assert not [line for line in told if line.startswith("warning")]
 
 
 def test_each_row_once_is_split_alike_by_row_and_by_input(tmp_path):
@@ -44,7 +49,7 @@ def test_each_row_once_is_split_alike_by_row_and_by_input(tmp_path):
 
 def test_texts_are_described(tmp_path):
     data = texts(tmp_path, 1)
-    told = facts.lines(data.load(None), data)
+    told, _ = told_of(data)
     assert told[0].startswith('texts: 4 to 4 words, half of them at most 4; the first: "a good')
     assert told[1] == "classes to train on: yes 24, no 24"
 
@@ -59,13 +64,13 @@ def test_images_and_signals_are_described(tmp_path):
     images = np.random.default_rng(0).random((44, 12, 16, 3), np.float32)
     np.savez(tmp_path / "images.npz", images=images, labels=labels)
     data = DATA["image_files"](file=str(tmp_path / "images.npz"), size=8)
-    told = facts.lines(data.load(None), data)
+    told, _ = told_of(data)
     assert told[0].startswith("images of 12 x 16 pixels are scaled and padded to 8 x 8")
     assert told[1] == "images: 8 x 8 x 3 numbers each"
     assert told[-1].startswith("warning: 3 classes have under 5 test examples: a (2), b (2), c (")
     np.savez(tmp_path / "signals.npz", inputs=images[:, :, 0], targets=np.arange(44.0))
     data = DATA["signals_npz"](file=str(tmp_path / "signals.npz"), target="number")
-    assert "12 x 3 numbers each; numbers from 0 to 4" in facts.lines(data.load(None), data)[0]
+    assert "12 x 3 numbers each; numbers from 0 to 4" in told_of(data)[0][0]
 
 
 def test_they_are_told_before_training(tmp_path, capsys, no_pictures):
