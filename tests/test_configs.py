@@ -49,8 +49,8 @@ def test_quick_is_the_same_experiment_made_short(name):
     assert (full.name, quick.name) == (name, f"{name}:quick")  # each has a run directory
 
 
-@pytest.mark.parametrize("name", OF_TEXTS)
-def test_quick_trains_on_a_small_file_of_texts_as_long_as_on_a_large_one(name):
+@pytest.mark.parametrize("name", OWN)
+def test_quick_trains_on_a_small_file_as_long_as_on_a_large_one(name):
     quick = load(name, "quick")
     assert quick.num_epochs * quick.steps_per_epoch >= 300
 
