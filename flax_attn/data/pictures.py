@@ -97,7 +97,7 @@ def _square(image: np.ndarray, size: int) -> np.ndarray:
     return np.clip(np.stack(padded, axis=-1), 0, 1).reshape(size, size, *image.shape[2:])
 
 
-class Read(NamedTuple):
+class Pictures(NamedTuple):
     """Pictures that were read.
 
     Attributes:
@@ -111,7 +111,7 @@ class Read(NamedTuple):
     sizes: set[Size]
 
 
-def read_folder(folder: Path, size: int = 0, in_colour: bool = False) -> Read:
+def read_folder(folder: Path, size: int = 0, in_colour: bool = False) -> Pictures:
     """Reads images and their classes.
 
     The folder holds `train/CLASS/PICTURE`, `test/CLASS/PICTURE` and perhaps `valid/CLASS/PICTURE`;
@@ -134,10 +134,10 @@ def read_folder(folder: Path, size: int = 0, in_colour: bool = False) -> Read:
     images, digest, sizes = read_all(every, size, in_colour)
     ends = np.cumsum([len(of_split) for of_split in paths.values()])
     classes = [[path.parent.name for path in of_split] for of_split in paths.values()]
-    return Read(dict(zip(paths, zip(np.split(images, ends[:-1]), classes))), digest, sizes)
+    return Pictures(dict(zip(paths, zip(np.split(images, ends[:-1]), classes))), digest, sizes)
 
 
-def read_numbered(folder: Path, size: int = 0, in_colour: bool = False) -> Read:
+def read_numbered(folder: Path, size: int = 0, in_colour: bool = False) -> Pictures:
     """Reads images and the number of each.
 
     The folder holds pictures, and a table `numbers.csv` with their names in the column `file` and
@@ -147,7 +147,7 @@ def read_numbered(folder: Path, size: int = 0, in_colour: bool = False) -> Read:
     names, numbers = table.read_numbers(folder / NUMBERS, "file", "number")
     images, digest, sizes = read_all([folder / name for name in names], size, in_colour)
     digest = hashlib.sha256(f"{digest}{numbers}".encode()).hexdigest()
-    return Read({ALL: (images, numbers)}, digest, sizes)
+    return Pictures({ALL: (images, numbers)}, digest, sizes)
 
 
 def read_all(

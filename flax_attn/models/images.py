@@ -32,7 +32,7 @@ from flax_attn.models.initializers import torch
 from flax_attn.models.text import ClassOutputs
 from flax_attn.types import Options
 
-Images = Float[Array, "b height width *channels"]
+Pixels = Float[Array, "b height width *channels"]
 
 
 class MLP(nn.Module):
@@ -47,7 +47,7 @@ class MLP(nn.Module):
     hidden_features: int = 784
 
     @nn.compact
-    def __call__(self, inputs: Images, *, train: bool = False) -> ClassOutputs:
+    def __call__(self, inputs: Pixels, *, train: bool = False) -> ClassOutputs:
         chex.assert_rank(inputs, {3, 4})
         pixels = inputs.reshape(inputs.shape[0], -1)
         hidden = nn.relu(torch.dense(self.hidden_features, pixels.shape[1], "hidden")(pixels))
@@ -69,7 +69,7 @@ class PatchAttention(nn.Module):
     patch_size: int = 7
 
     @nn.compact
-    def __call__(self, inputs: Images, *, train: bool = False) -> ClassOutputs:
+    def __call__(self, inputs: Pixels, *, train: bool = False) -> ClassOutputs:
         chex.assert_rank(inputs, {3, 4})
         patches = cut_patches(inputs, self.patch_size)
         width = patches.shape[-1]
@@ -107,7 +107,7 @@ class PatchTransformer(nn.Module):
     across: Across | None = None
 
     @nn.compact
-    def __call__(self, inputs: Images, *, train: bool = False) -> ClassOutputs:
+    def __call__(self, inputs: Pixels, *, train: bool = False) -> ClassOutputs:
         chex.assert_rank(inputs, {3, 4})
         if train and self.max_shift:
             inputs = shift(self.make_rng("dropout"), inputs, self.max_shift)
@@ -129,7 +129,7 @@ class PatchTransformer(nn.Module):
         return nn.Dense(self.num_classes, name="logits")(context), {"attention": attention}
 
 
-def shift(key: Key[Array, ""], images: Images, limit: int) -> Images:
+def shift(key: Key[Array, ""], images: Pixels, limit: int) -> Pixels:
     """Moves every image by up to `limit` pixels along each axis, with zeros beside it."""
     of_channels = images.ndim - 3
     padded = jnp.pad(images, ((0, 0), (limit, limit), (limit, limit)) + ((0, 0),) * of_channels)
@@ -139,7 +139,7 @@ def shift(key: Key[Array, ""], images: Images, limit: int) -> Images:
     return jax.vmap(cut)(padded, starts)
 
 
-def cut_patches(images: Images, size: int) -> Float[Array, "b patches pixels"]:
+def cut_patches(images: Pixels, size: int) -> Float[Array, "b patches pixels"]:
     """Cuts patches of `size x size` pixels, row by row; channels, if there are any, come last."""
     batch, height, width, *channels = images.shape
     if height % size or width % size:

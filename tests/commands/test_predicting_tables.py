@@ -297,7 +297,8 @@ def test_simple_classifiers_stand_beside_the_test_accuracy(films, tmp_path, caps
         assert main(["train", "text_csv", *flags]) == 0
     out = capsys.readouterr().out
     assert "beside it: the largest class alone 0.500, TF-IDF with logistic regression 1.000" in out
-    assert "\nexamples: 84 train, 18 valid, 18 test\n" in out
+    assert "\nexamples: 84 train, 18 valid, 18 test\ntexts: " in out
+    assert out.index("\nclasses to train on: ") < out.index("\ncompiling")
     (line,) = [line for line in out.splitlines() if line.startswith("to try next: ")]
     parts = shlex.split(line.partition(" (")[0])
     assert parts[3:6] == ["flax-attn", "train", "text_csv_best"]

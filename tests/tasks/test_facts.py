@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from flax_attn.__main__ import main
 from flax_attn.data.sets import DATA
 from flax_attn.errors import UsageError
 from flax_attn.tasks import facts
@@ -19,37 +18,26 @@ def texts(folder, copies, **options):
 
 
 def told_of(data):
-    """What is told of a data set, and the data."""
     raw = data.load(None)
     return facts.described(raw, data) + facts.warnings(raw, data), raw
 
 
 def shared(raw):
-    """The number of test texts that are trained on."""
     return sum(text in raw.splits["train"].inputs for text in raw.splits["test"].inputs)
 
 
 def test_rows_that_stand_in_two_splits_are_counted_and_can_be_kept_apart(tmp_path):
-    data = texts(tmp_path, 3)
-    told, raw = told_of(data)
+    told, raw = told_of(texts(tmp_path, 3))
     assert shared(raw) > 0
     assert f"warning: {shared(raw)} of 18 test inputs are trained on; --data.split_by" in told[2]
-    apart = texts(tmp_path, 3, split_by="input")
-    told, raw = told_of(apart)
+    told, raw = told_of(texts(tmp_path, 3, split_by="input"))
     assert (shared(raw), sum(len(rows.inputs) for rows in raw.splits.values())) == (0, 180)
     assert not [line for line in told if line.startswith("warning")]
 
 
-def test_each_row_once_is_split_alike_by_row_and_by_input(tmp_path):
-    by_row, by_input = (
-        texts(tmp_path, 1, split_by=split_by).load(None) for split_by in ("row", "input")
-    )
-    assert by_row.splits == by_input.splits
-
-
-def test_texts_are_described(tmp_path):
-    data = texts(tmp_path, 1)
-    told, _ = told_of(data)
+def test_texts_are_described_and_each_row_once_is_split_alike_by_row_and_by_input(tmp_path):
+    told, raw = told_of(texts(tmp_path, 1))
+    assert told_of(texts(tmp_path, 1, split_by="input"))[1].splits == raw.splits
     assert told[0].startswith('texts: 4 to 4 words, half of them at most 4; the first: "a good')
     assert told[1] == "classes to train on: yes 24, no 24"
 
@@ -63,20 +51,10 @@ def test_images_and_signals_are_described(tmp_path):
     labels = np.array(["a", "b"] * 20 + ["c"] * 4)
     images = np.random.default_rng(0).random((44, 12, 16, 3), np.float32)
     np.savez(tmp_path / "images.npz", images=images, labels=labels)
-    data = DATA["image_files"](file=str(tmp_path / "images.npz"), size=8)
-    told, _ = told_of(data)
+    told, _ = told_of(DATA["image_files"](file=str(tmp_path / "images.npz"), size=8))
     assert told[0].startswith("images of 12 x 16 pixels are scaled and padded to 8 x 8")
     assert told[1] == "images: 8 x 8 x 3 numbers each"
     assert told[-1].startswith("warning: 3 classes have under 5 test examples: a (2), b (2), c (")
     np.savez(tmp_path / "signals.npz", inputs=images[:, :, 0], targets=np.arange(44.0))
     data = DATA["signals_npz"](file=str(tmp_path / "signals.npz"), target="number")
     assert "12 x 3 numbers each; numbers from 0 to 4" in told_of(data)[0][0]
-
-
-def test_they_are_told_before_training(tmp_path, capsys, no_pictures):
-    texts(tmp_path, 3)
-    steps = ["--num_epochs=1", "--steps_per_epoch=2", "--batch_size=8", "--model.features=8"]
-    file, run = f"--data.file={tmp_path / 'own.csv'}", f"--workdir={tmp_path / 'run'}"
-    assert main(["train", "text_csv", file, run, *steps]) == 0
-    told = capsys.readouterr().out
-    assert told.index("classes to train on: ") < told.index("warning: ") < told.index("compiling")

@@ -65,8 +65,7 @@ export function paperToDraw(onInk) {
   const cursor = drawnByKeys(canvas, line, wipe);
   clear();
   const sheet = el("div", { class: "try-sheet" }, canvas, cursor.mark);
-  const how = el("p", { class: "hint" }, HOW);
-  return { node: div(sheet, cursor.said, how), clear, show };
+  return { node: div(sheet, cursor.said, el("p", { class: "hint" }, HOW)), clear, show };
 }
 
 /**
@@ -87,15 +86,13 @@ export function drawnImage([height, width], onInk, fit = null) {
     paper.clear();
     onInk(empty());
   };
-  const button = buttonOf("Clear the paper", clear);
   const show = ({ shape: [rows, columns, channels = 1], data }) => {
-    const ink = range(rows * columns).map((i) => {
-      const own = data.slice(channels * i, channels * (i + 1));
-      return own.reduce((sum, value) => sum + value, 0) / channels; // the pen draws in grey
-    });
+    const grey = (_, i) => data.slice(channels * i, channels * (i + 1)).reduce((a, b) => a + b);
+    const ink = Array.from({ length: rows * columns }, grey).map((sum) => sum / channels);
     paper.show(ink, columns, rows);
   };
-  return { node: [paper.node, el("div", { class: "row" }, button)], show };
+  const row = el("div", { class: "row" }, buttonOf("Clear the paper", clear));
+  return { node: [paper.node, row], show };
 }
 
 function drawnByPointer(canvas, line) {

@@ -71,7 +71,7 @@ export function mostInked({ shape: [, width, channels = 1], data }, grid) {
   const inks = new Array(grid.rows * grid.columns).fill(0);
   data.forEach((ink, k) => {
     const i = Math.floor(k / channels);
-    const row = Math.floor(Math.floor(i / width) / grid.size);
+    const row = Math.floor(i / width / grid.size);
     inks[row * grid.columns + Math.floor((i % width) / grid.size)] += ink;
   });
   return indexOfLargest(inks);
@@ -83,12 +83,9 @@ export function paintPixels(canvas, image, grid, row, count) {
   const cover = row && row.map((weight) => rgb(strength(weight, count)));
   const patchAt = (i, j) => Math.floor(i / grid.size) * grid.columns + Math.floor(j / grid.size);
   paintEach(canvas, width, height, (j, i) => {
-    const first = channels * (i * width + j);
+    const shade = (c) => 1 - (row ? DARK : 1) * data[channels * (i * width + j) + (c % channels)];
     const ground = row ? cover[patchAt(i, j)] : [255, 255, 255];
-    return ground.map((value, c) => {
-      const ink = data[first + (channels > 1 ? c : 0)];
-      return (1 - (row ? DARK : 1) * ink) * ((1 - PALE) * value + PALE * 255);
-    });
+    return ground.map((value, c) => shade(c) * ((1 - PALE) * value + PALE * 255));
   });
 }
 
@@ -130,8 +127,7 @@ const unitsOf = (run) => (own) => (run.data === "mnist" ? own : 1 - own);
 
 /** Paper to draw on, and what the model sees of it, with buttons on its patches. */
 function triedImage({ run, state, heads, changed, hide, choose }) {
-  const { shape } = run.examples[0].image;
-  const [height, width, channels = 1] = shape;
+  const { shape: [height, width, channels = 1], shape } = run.examples[0].image;
   const isDigit = height === SIZE && width === SIZE;
   const image = { shape, data: [] }; // ink
   const drawing = drawnImage([height, width], (ink) => {
@@ -141,7 +137,6 @@ function triedImage({ run, state, heads, changed, hide, choose }) {
   const field = patchesOn({ onPoint: choose, onPick: (k) => hide([k]) });
   const scale = movingLegend("patches");
   const hasAttention = run.attention.length > 0;
-  const inUnits = unitsOf(run);
   let grid = null;
 
   function begin(example) {
@@ -168,10 +163,7 @@ function triedImage({ run, state, heads, changed, hide, choose }) {
     rows > 1
       ? { q: state.query, at: state.query, name: `the ${key(state.query)}` }
       : { q: 0, at: null, name: "the whole image" };
-  const key = (k) => {
-    const { columns } = grid;
-    return `patch in row ${Math.floor(k / columns)}, column ${k % columns}`;
-  };
+  const key = (k) => `patch in row ${Math.floor(k / grid.columns)}, column ${k % grid.columns}`;
   const draw = "Clear the paper and draw, with the mouse, a finger or the keyboard.";
   return {
     title: "Draw here",
@@ -184,7 +176,7 @@ function triedImage({ run, state, heads, changed, hide, choose }) {
       : draw,
     most: 64,
     begin,
-    value: () => ({ inputs: { shape: image.shape, data: image.data.map(inUnits) } }),
+    value: () => ({ inputs: { shape: image.shape, data: image.data.map(unitsOf(run)) } }),
     show,
     say: () => (image.data.some((ink) => ink >= 0.05) ? "" : "The paper is empty. Draw on it."),
     parts: (weights) => patchParts(image, weights),
