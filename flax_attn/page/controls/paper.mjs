@@ -15,8 +15,8 @@ const HOW =
   "With the keyboard: arrow keys move a cursor over 28 × 28 cells, the space bar draws there. " +
   "With Shift, arrow keys draw a line. Delete wipes a cell.";
 
-/** Paper to draw on. `onInk(ink, size)` hears every stroke. Returns `{node, clear, show}`. */
-export function paperToDraw(onInk) {
+/** Paper to draw on. `onInk(ink, size)` hears strokes by channel. Returns `{node, clear, show}`. */
+export function paperToDraw(onInk, channels = 1) {
   const canvas = el("canvas", {
     class: "try-paper",
     width: PAPER,
@@ -29,7 +29,8 @@ export function paperToDraw(onInk) {
   const pen = canvas.getContext("2d", { willReadFrequently: true });
   const tell = () => {
     const { data } = pen.getImageData(0, 0, PAPER, PAPER);
-    onInk(Float32Array.from({ length: PAPER * PAPER }, (_, i) => data[4 * i] / 255), PAPER);
+    const ink = (_, i) => data[4 * Math.floor(i / channels) + (i % channels)] / 255;
+    onInk(Float32Array.from({ length: PAPER * PAPER * channels }, ink), PAPER);
   };
   const line = (from, to) => {
     Object.assign(pen, STROKE);
@@ -54,8 +55,8 @@ export function paperToDraw(onInk) {
   const show = (ink, width, height) => {
     const small = el("canvas", {});
     paintEach(small, width, height, (x, y) => {
-      const grey = Math.round(255 * Math.min(Math.max(ink[y * width + x], 0), 1));
-      return [grey, grey, grey];
+      const band = (c) => ink[channels * (y * width + x) + (c % channels)];
+      return [0, 1, 2].map((c) => Math.round(255 * Math.min(Math.max(band(c), 0), 1)));
     });
     clear();
     pen.imageSmoothingEnabled = false;
@@ -72,25 +73,22 @@ export function paperToDraw(onInk) {
  * An image to draw, with a button that clears it. `onInk(ink)` hears the ink of its pixels, which
  * `fit(ink, size)` places, or which is scaled. Returns `{node, show(image)}`.
  */
-export function drawnImage([height, width], onInk, fit = null) {
+export function drawnImage([height, width, channels = 1], onInk, fit = null) {
   const pixels = range(height * width).map((i) => [i % width, Math.floor(i / width)]);
+  const bands = range(channels);
   const scaled = (ink, size) => {
     const place = (at, count) => Math.floor(((at + 0.5) * size) / count);
-    return pixels.map(([x, y]) => ink[place(y, height) * size + place(x, width)]);
+    const at = ([x, y]) => channels * (place(y, height) * size + place(x, width));
+    return pixels.flatMap((pixel) => bands.map((c) => ink[at(pixel) + c]));
   };
-  const empty = () => pixels.map(() => 0);
-  const paper = paperToDraw((ink, size) =>
-    onInk(fit ? [...(fit(ink, size) ?? empty())] : scaled(ink, size)),
-  );
+  const empty = () => range(pixels.length * channels).map(() => 0);
+  const hear = (ink, size) => onInk(fit ? [...(fit(ink, size) ?? empty())] : scaled(ink, size));
+  const paper = paperToDraw(hear, channels);
   const clear = () => {
     paper.clear();
     onInk(empty());
   };
-  const show = ({ shape: [rows, columns, channels = 1], data }) => {
-    const grey = (_, i) => data.slice(channels * i, channels * (i + 1)).reduce((a, b) => a + b);
-    const ink = Array.from({ length: rows * columns }, grey).map((sum) => sum / channels);
-    paper.show(ink, columns, rows);
-  };
+  const show = ({ shape, data }) => paper.show(data, shape[1], shape[0]);
   const row = el("div", { class: "row" }, buttonOf("Clear the paper", clear));
   return { node: [paper.node, row], show };
 }

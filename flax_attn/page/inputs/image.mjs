@@ -127,11 +127,12 @@ const unitsOf = (run) => (own) => (run.data === "mnist" ? own : 1 - own);
 
 /** Paper to draw on, and what the model sees of it, with buttons on its patches. */
 function triedImage({ run, state, heads, changed, hide, choose }) {
-  const { shape: [height, width, channels = 1], shape } = run.examples[0].image;
+  const { shape } = run.examples[0].image;
+  const [height, width] = shape;
   const isDigit = height === SIZE && width === SIZE;
   const image = { shape, data: [] }; // ink
-  const drawing = drawnImage([height, width], (ink) => {
-    image.data = ink.flatMap((own) => new Array(channels).fill(own));
+  const drawing = drawnImage(shape, (ink) => {
+    image.data = ink;
     changed();
   }, isDigit ? centred : null);
   const field = patchesOn({ onPoint: choose, onPick: (k) => hide([k]) });
