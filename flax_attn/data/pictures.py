@@ -27,10 +27,11 @@ NUMBERS = "numbers.csv"  # of a folder of pictures with a number each
 Size = tuple[int, int]  # height and width
 
 
-def read(path: Path, in_colour: bool = False) -> np.ndarray:
+def read(path: Path, in_colour: bool = False, grounded: bool = True) -> np.ndarray:
     """Reads the pixels of a picture as bytes, `(height, width)` in grey, or in colour with 3 each.
 
-    Transparent parts become white. They become black if the drawing is light.
+    Transparent parts become white. They become black if the drawing is light. In colour and not
+    `grounded`, transparency is left out, as `transformers` does it.
     """
     from PIL import Image, ImageOps
 
@@ -39,7 +40,8 @@ def read(path: Path, in_colour: bool = False) -> np.ndarray:
         with Image.open(path, formats=FORMATS) as picture:
             mode = picture.mode
             turned = ImageOps.exif_transpose(picture)
-            pixels = np.asarray(_on_ground(turned, "RGB" if in_colour else "L"))
+            convert = _on_ground if grounded or not in_colour else type(turned).convert
+            pixels = np.asarray(convert(turned, "RGB" if in_colour else "L"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UsageError(
             f"expected a picture ({', '.join(FORMATS)}) in {path} ({one_line(error)})"

@@ -246,6 +246,8 @@ class Masked(Read):
 class ImagesOfAnySize(Images):
     """Images of any size for a published encoder. A grey image has its values in every channel."""
 
+    grounded = False
+
     data: NoImages
 
     @property

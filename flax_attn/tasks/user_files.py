@@ -90,14 +90,16 @@ def write_outputs(path: Path, outputs: np.ndarray | list[str]) -> None:
         np.savetxt(path, outputs.reshape(len(outputs), -1), delimiter=",", fmt="%.7g")
 
 
-def read_images(path: Path, light_ink: bool, in_colour: bool = False) -> np.ndarray:
+def read_images(
+    path: Path, light_ink: bool, in_colour: bool = False, grounded: bool = True
+) -> np.ndarray:
     """Reads images `(n, height, width)` from a picture, a .npy file or an IDX file.
 
     A picture is of bytes, and its colours become grey unless `in_colour`. With `light_ink`, one
-    with a light ground is inverted.
+    with a light ground is inverted. `grounded` is that of `pictures.read`.
     """
     if path.suffix.lower() in pictures.ENDINGS:
-        image = pictures.read_ink(path) if light_ink else pictures.read(path, in_colour)
+        image = pictures.read_ink(path) if light_ink else pictures.read(path, in_colour, grounded)
         return image[None]
     if path.suffix == ".npy":
         return read_array(path)

@@ -1,7 +1,7 @@
 """Images with numbers in [0, 1]: `(n, height, width)`, or `(n, height, width, 3)` in colour."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class Images(Input):
     noun = "images"
     places = "patches"
     num_examples = 64
+    grounded: ClassVar[bool] = True  # as in `pictures.read`
 
     data: ImageData
     shape: tuple[int, ...]
@@ -97,7 +98,8 @@ class Images(Input):
                 ".npy or IDX file of images"
             )
         paths = pictures.within(source) if source.is_dir() else [source]
-        options = {"light_ink": self.data.light_ink, "in_colour": self.channels > 1}
+        options = {"light_ink": self.data.light_ink, "grounded": self.grounded}
+        options["in_colour"] = self.channels > 1
         in_files = [
             self.scaled(user_files.read_images(path, **options), str(path)) for path in paths
         ]
