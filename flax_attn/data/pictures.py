@@ -88,15 +88,12 @@ def _square(image: np.ndarray, size: int) -> np.ndarray:
         return image
     longest = max(height, width)
     shape = [max(1, round(side * size / longest)) for side in (height, width)]
-    bands = np.atleast_3d(image)
-    scaled = [
-        Image.fromarray(bands[..., i]).resize(shape[::-1], Image.Resampling.BILINEAR)
-        for i in range(bands.shape[-1])
-    ]
-    missing = [(size - side) for side in shape]
-    around = [(some // 2, some - some // 2) for some in missing]
-    padded = [np.pad(np.asarray(band), around, mode="edge") for band in scaled]
-    return np.clip(np.stack(padded, axis=-1), 0, 1).reshape(size, size, *image.shape[2:])
+    bands = np.moveaxis(np.atleast_3d(image), -1, 0)
+    resize = lambda band: Image.fromarray(band).resize(shape[::-1], Image.Resampling.BILINEAR)
+    scaled = np.stack([np.asarray(resize(band)) for band in bands], axis=-1)
+    around = [((size - side) // 2, (size - side + 1) // 2) for side in shape]
+    padded = np.pad(scaled, [*around, (0, 0)], mode="edge")
+    return np.clip(padded, 0, 1).reshape(size, size, *image.shape[2:])
 
 
 class Pictures(NamedTuple):

@@ -40,9 +40,9 @@ def train(
             or its values: a ConfigDict, or a dict.
         data: your own data instead of the config's: a dict with `(inputs, targets)` for the splits
             `train` and `test`, and for `valid` if you have it. Inputs are signals `(n, t)` or
-            `(n, t, channels)`, images `(n, height, width)`, or a list of texts. Targets are
-            signals, the names of classes, texts, or numbers. The run records only the SHA-256 of
-            the data. Pass the same data to resume it.
+            `(n, t, channels)`, images `(n, height, width)` or `(n, height, width, 3)`, or a list of
+            texts. Targets are signals, the names of classes, texts, or numbers. The run records
+            only the SHA-256 of the data. Pass the same data to resume it.
         workdir: the run directory; by default `runs/NAME`, or `runs/NAME-quick`.
         manual_dir: a folder with one folder for each data set; by default data sets are downloaded.
         on_epoch: a function that is called after each epoch with its metrics, one row a seed.

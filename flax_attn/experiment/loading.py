@@ -52,7 +52,7 @@ class Model:
 
         Args:
             inputs: signals `(n, t)` or `(n, t, channels)`, series `(n, t, series)`, images
-                `(n, height, width)`, a text or a list of texts.
+                `(n, height, width)` or `(n, height, width, 3)`, a text or a list of texts.
             options: for translations `beam` and `num_best`.
 
         Raises:

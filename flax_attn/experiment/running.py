@@ -48,6 +48,7 @@ from flax_attn.runs.results import (
 )
 from flax_attn.runs.stored import read_json
 from flax_attn.stopping import FINISHED, Stop
+from flax_attn.tasks import facts
 from flax_attn.tasks.task import Task, row_lengths
 from flax_attn.training import epoch
 from flax_attn.training.mesh import EVERYWHERE, SEEDS, make_mesh, put
@@ -266,8 +267,6 @@ def train(
         say(describe_mesh(mesh, config))
     say(layers)
     if task.rows.draw is None:
-        from flax_attn.tasks import facts
-
         say("\n".join(facts.lines(task)))
     say("compiling; the first start of a model takes longest")
 

@@ -17,7 +17,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from flax_attn.data.contents import as_pixels, real_numbers
+from flax_attn.data.contents import as_pixels
 from flax_attn.data.sets import ImageData, LanguageData, TextData
 from flax_attn.data.text import pad
 from flax_attn.errors import UsageError, shortened
@@ -259,11 +259,8 @@ class ImagesOfAnySize(Images):
 
         Three axes are one image in colour where the last is the number of channels, above 1.
         """
-        images = real_numbers(source, inputs)
-        is_coloured = images.ndim == 3 and images.shape[-1] == self.channels > 1
-        images = images[None] if images.ndim == 2 or is_coloured else images
-        if images.ndim == 3:
-            images = np.repeat(images[..., None], self.channels, axis=-1)
+        images = self.batch(inputs, source)
+        images = images[..., None] if images.ndim == 3 else images
         fit = images.ndim == 4 and images.shape[-1] == self.channels and images.size
         expected = f"images (n, height, width) or with {self.channels} channels"
         require(fit, f"{expected} in {source}, got shape {images.shape}")

@@ -8,7 +8,7 @@ import numpy as np
 
 from flax_attn.data.raw import Raw, identified
 from flax_attn.data.sets import DataSet
-from flax_attn.errors import shortened
+from flax_attn.errors import counted, shortened
 from flax_attn.tasks.targets.classes import are_numbers
 from flax_attn.tasks.task import Task
 from flax_attn.types import UserInput
@@ -32,10 +32,10 @@ def described(raw: Raw, data: DataSet) -> list[str]:
     train, told = raw.splits["train"], list(raw.notes)
     told.append(f"{data.topic}: {inputs_of(train.inputs, data.input)}{target_of(raw, data)}")
     if data.target == "classes":
-        counts = counted(raw, "train").most_common()
-        named = [f"{shortened(name)} {count:,}" for name, count in counts[:MOST_NAMED]]
+        counts = Counter(named(raw, "train")).most_common()
+        listed = [f"{shortened(name)} {count:,}" for name, count in counts[:MOST_NAMED]]
         more = [f"and {len(counts) - MOST_NAMED} more"] * (len(counts) > MOST_NAMED)
-        told.append(f"classes to train on: {', '.join(named + more)}")
+        told.append(f"classes to train on: {', '.join(listed + more)}")
     return told
 
 
@@ -71,10 +71,6 @@ def named(raw: Raw, split: str) -> Sequence[str]:
     return targets
 
 
-def counted(raw: Raw, split: str) -> Counter[str]:
-    return Counter(named(raw, split))
-
-
 def warnings(raw: Raw, data: DataSet) -> list[str]:
     """Warns of test inputs that were trained on, and of classes with few test examples."""
     told, train = [], set(identified(raw.splits["train"].inputs))
@@ -84,13 +80,14 @@ def warnings(raw: Raw, data: DataSet) -> list[str]:
         if shared := sum(key in train for key in keys):
             told.append(f"warning: {shared:,} of {len(keys):,} {split} inputs are trained on{hint}")
     if data.target == "classes" and "test" in raw.splits:
-        tested = counted(raw, "test")
+        tested = Counter(named(raw, "test"))
         few = [
             f"{shortened(name)} ({tested[name]})"
-            for name in sorted(counted(raw, "train"))
+            for name in sorted(set(named(raw, "train")))
             if tested[name] < FEW
         ]
         if few:
             listed = ", ".join(few[:MOST_NAMED])
-            told.append(f"warning: {len(few)} classes have under {FEW} test examples: {listed}")
+            classes = counted(len(few), "class", "classes")
+            told.append(f"warning: {classes} with under {FEW} test examples: {listed}")
     return sorted(told)

@@ -54,7 +54,7 @@ def test_images_and_signals_are_described(tmp_path):
     told, _ = told_of(DATA["image_files"](file=str(tmp_path / "images.npz"), size=8))
     assert told[0].startswith("images of 12 x 16 pixels are scaled and padded to 8 x 8")
     assert told[1] == "images: 8 x 8 pixels in colour"
-    assert told[-1].startswith("warning: 3 classes have under 5 test examples: a (2), b (2), c (")
+    assert told[-1].startswith("warning: 3 classes with under 5 test examples: a (2), b (2), c (")
     np.savez(tmp_path / "signals.npz", inputs=images[:, :, 0], targets=np.arange(44.0))
     data = DATA["signals_npz"](file=str(tmp_path / "signals.npz"), target="number")
     assert "12 points of 3 series; numbers from 0 to 4" in told_of(data)[0][0]

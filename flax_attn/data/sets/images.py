@@ -67,8 +67,8 @@ class ImageFiles(ImageData):
     Attributes:
         file: a folder with a folder of pictures for each class, or a file FILE.npz.
         target: what each image has: `classes` or `number`.
-        size: pixels along a side of the squares to which images are scaled. What they lack for a
-            square, repeats their edges. 0 leaves images as they are, all of one size.
+        size: pixels along a side of the squares to which images are scaled, and padded by their
+            edges. 0 leaves images as they are, all of one size.
         colour: whether pictures keep their colours. Pictures that are all grey have none.
         valid_fraction: the share of the training images that validates, where there is no `valid`;
             the share of all where they are split in three.

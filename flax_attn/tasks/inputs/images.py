@@ -66,6 +66,15 @@ class Images(Input):
     def read(self, inputs: UserInput) -> Encoded:
         return Encoded(self.scaled(inputs))
 
+    def batch(self, inputs: UserInput, source: str) -> np.ndarray:
+        """Adds a batch axis to one image. Grey images get the channels of a model for colours."""
+        images = real_numbers(source, inputs)
+        is_coloured = images.ndim == 3 and images.shape[-1] == self.channels > 1
+        images = images[None] if images.ndim == 2 or is_coloured else images
+        if images.ndim == 3 and self.channels > 1:
+            images = np.repeat(images[..., None], self.channels, axis=-1)
+        return images
+
     def scaled(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
         """Returns images in [0, 1] of the size that the model takes.
 
@@ -75,15 +84,11 @@ class Images(Input):
         Raises:
             UsageError: images of another size, or values outside [0, 1].
         """
-        images, coloured = real_numbers(source, inputs), self.channels > 1
-        is_one = images.ndim == 2 or (coloured and images.ndim == 3 and images.shape[-1] == 3)
-        images = images[None] if is_one else images
-        if coloured and images.ndim == 3:
-            images = np.repeat(images[..., None], self.channels, axis=-1)
+        images = self.batch(inputs, source)
         if images.ndim == 1 + len(self.shape) and images.size:
             images = self.data.prepare(as_pixels(images, source))
         if images.shape[1:] != self.shape or not len(images):
-            kind = "images in colour" if coloured else "grey images"
+            kind = "images in colour" if self.channels > 1 else "grey images"
             raise UsageError(
                 f"expected {kind} of {self.shape[0]} x {self.shape[1]} pixels in {source}, "
                 f"(n, {', '.join(map(str, self.shape))}), got shape {images.shape}"

@@ -129,7 +129,7 @@ class Signals(Input):
             raise UsageError(f"expected signals {shapes}, got {signals.shape} in {source}")
         if not np.isfinite(signals).all():
             raise UsageError(f"expected finite numbers in {source}, got some that are not")
-        return signals.reshape(-1, length if channels == 1 else signals.shape[-2], channels)
+        return signals.reshape(-1, *(self.shape if channels == 1 else signals.shape[-2:]))
 
     def requested(self, request: Request) -> Requested:
         if request.texts or request.source is None:
