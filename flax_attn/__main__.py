@@ -107,7 +107,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         print(help_of(arguments[1].removeprefix("--config="), shutil.get_terminal_size().columns))
         raise SystemExit(0)
     args, rest = make_parser().parse_known_args(arguments)
-    if args.command == "train":
+    if args.command in ("train", "evaluate"):
         args.rest = rest
     elif args.command == "predict" and not any(argument.startswith("-") for argument in rest):
         args.texts += rest
@@ -147,6 +147,8 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     flag("--config", action="append", default=[], help=argparse.SUPPRESS)  # as `train.py` has it
     flag("--workdir", type=path, help="the run directory (default: runs/NAME, or runs/NAME-quick)")
     flag("--manual_dir", type=path, help="a folder of data sets (default: they are downloaded)")
+    flag("--twin", action="store_true", help="also train the model without learned weights")
+    flag("--last", action="store_true", help="print the figures of the last epoch, too")
     flag("--debug_nans", action="store_true", help="stop at the first NaN, and say where it arose")
     either = parser.add_mutually_exclusive_group().add_argument
     either("--distributed", action="store_true", help="join the other processes: docs/scale-out.md")
@@ -217,6 +219,23 @@ def run_words(args: argparse.Namespace) -> list[Path]:
     from flax_attn.commands.predicting import print_words
 
     return print_words(args)
+
+
+def add_evaluate(parser: argparse.ArgumentParser) -> None:
+    flag = parser.add_argument
+    flag("run", type=run_path, metavar="RUN", help="a run directory")
+    source = "a file with labels, as the run was trained on, or of one's own data of that kind"
+    flag("file", metavar="FILE", help=source)
+    flag("--json", action="store_true", dest="as_json", help="print JSON")
+    add_allow(parser)
+    parser.epilog = "Keys of the data are flags, such as --data.label_column=NAME."
+
+
+def run_evaluate(args: argparse.Namespace) -> list[Path]:
+    start(args.run)
+    from flax_attn.commands.evaluating import evaluate
+
+    return evaluate(args)
 
 
 def add_generate(parser: argparse.ArgumentParser) -> None:
@@ -348,6 +367,7 @@ def start(*runs: Path, takes_published: bool = True) -> None:
 COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., list[Path]], str]] = {
     "train": (add_train, run_train, "train a config, or resume it"),
     "predict": (add_predict, run_predict, "predict with the model of a run"),
+    "evaluate": (add_evaluate, run_evaluate, "measure a run on a file with labels"),
     "words": (add_words, run_words, "list the words that decided for each class"),
     "generate": (add_generate, run_generate, "continue a text with a language model"),
     "compare": (add_compare, run_compare, "compare the results of several runs"),

@@ -44,7 +44,7 @@ Name = Annotated[
 ]
 FLAGS = (  # those of `flax-attn train` that are no keys
     *("config", "workdir", "manual_dir", "explore", "no-open", "port", "debug_nans", "sequence"),
-    *("distributed", "timeout"),
+    *("distributed", "timeout", "last", "twin"),
 )
 WORDS = {
     bool: "True or False",

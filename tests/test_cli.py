@@ -163,7 +163,7 @@ BAD = {  # arguments, and what the line names
     "other numbers": ([*PREDICT, "times.npy"], "real numbers"),
     "no run": (["predict", "nowhere", "--input", "good.npy"], "nowhere"),
     "no input": ([*PREDICT, "gone.npy"], "gone.npy"),
-    "no array": ([*PREDICT, "bad.csv"], "three"),
+    "no array": ([*PREDICT, "bad.csv"], "bad.csv"),
     "another ending": ([*PREDICT, "train.py"], ".npy or .csv"),
     "a folder": ([*PREDICT, "folder.npy"], "folder.npy"),
     "no folder for an output": ([*PREDICT, "good.npy", "--output", "no/all.npy"], "no/all.npy"),

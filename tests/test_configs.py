@@ -21,7 +21,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 
 # of the user's own data, each by the key `data.file`
 OF_TEXTS = ["text_csv", "text_csv_best", "numbers_csv", "translate_tsv", "text_file"]
-OWN = [*OF_TEXTS, "signals_npz", "signals_classes", "series_classes"]
+OWN = [*OF_TEXTS, "letters_tsv", "signals_npz", "signals_classes", "series_classes"]
 OWN += ["images_folder", "images_numbers"]
 
 

@@ -168,6 +168,7 @@ def write_run(path, kind="signals", *, seeds=(0, 1), epochs=4, seed=0, config=No
     (path / "config.json").write_text(json.dumps(own | (config or {})))
     (path / "summary.json").write_text(json.dumps(summary))
     (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    held = MAKE[kind](np.random.default_rng(seed)) | (examples or {})
+    confusion = {"confusion": 5 * np.eye(len(classes[kind]), dtype=int)} if kind in classes else {}
+    held = MAKE[kind](np.random.default_rng(seed)) | confusion | (examples or {})
     np.savez(path / "examples.npz", **held)
     return path

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from flax_attn.errors import counted, escaped
 from flax_attn.runs.reading import Record, late_median
-from flax_attn.runs.results import Summary
+from flax_attn.runs.results import SPLITS, Summary
 
 COLUMNS = ("parameters", "seeds", "steps", "minutes", "kept", "last", "median of last 10")
 # shown where all runs that are compared have them
@@ -19,31 +19,49 @@ def wide_console() -> Console:
     return console if console.is_terminal else Console(width=130)
 
 
-def print_results(summary: Summary, reference: dict[str, float], console: Console) -> None:
-    """Prints the metrics of a run, beside the figures of the recipe where there are any."""
-    seeds = summary["seeds"]
+def print_results(
+    summary: Summary, reference: dict[str, float], console: Console, last: bool = False
+) -> None:
+    """Prints a row for each metric of a run, with a column for each split that has it.
+
+    Args:
+        summary: of the run.
+        reference: figures of a tutorial by `split/metric`, beside which those of the run stand.
+        console: to print on.
+        last: whether figures of the last epoch stand beside those of the epoch that is kept. They
+            do, too, where the tutorial has them.
+    """
+    seeds, metrics = summary["seeds"], summary["metrics"]
     title = f"{summary['config']}: {summary['model']}, {summary['parameters']:,} parameters, "
     title += f"{summary['steps']:,} steps, {counted(len(seeds), 'seed')}, "
     title += f"{summary['train_seconds'] / 60:.1f} minutes of training"
     console.print(escaped(title), style="bold", highlight=False, markup=False, soft_wrap=True)
-    metrics = summary["metrics"].items()
-    columns = {"mean": {name: f"{measure['mean']:.4g}" for name, measure in metrics}}
-    if len(seeds) > 1:
-        columns["std"] = {name: f"{measure['std']:.2g}" for name, measure in metrics}
-    rows = lambda name: [column.get(name) for column in columns.values()]
-    last = [name for name in columns["mean"] if name.startswith("last/")]
-    is_kept = all(rows(name) == rows(name.removeprefix("last/")) for name in last)
-    names = [name for name in columns["mean"] if not is_kept or name not in last]
-    if tutorial := {name: f"{reference[name]:.4g}" for name in names if name in reference}:
-        columns["tutorial"] = tutorial
+    last = last or any(name.startswith("last/") for name in reference)
+    shown = {}  # texts by metric and column
+    for name, measure in metrics.items():
+        column, metric = parted(name)
+        if last or not column.startswith("last"):
+            std = f" ± {measure['std']:.2g}" if len(measure["values"]) > 1 else ""
+            shown.setdefault(metric, {})[column] = f"{measure['mean']:.4g}{std}"
+    for name, figure in reference.items():
+        column, metric = parted(name)
+        shown[metric]["tutorial" if column == "test" else f"tutorial, {column}"] = f"{figure:.4g}"
+    columns = list(dict.fromkeys(column for row in shown.values() for column in row))
     table = Table("metric")
     for column in columns:
-        table.add_column(column, justify="right")
-    for name in names:
-        table.add_row(Text(escaped(name)), *(cell or "-" for cell in rows(name)))
+        table.add_column(column.replace("/", " "), justify="right")
+    for metric, row in shown.items():
+        table.add_row(Text(escaped(metric)), *(row.get(column, "-") for column in columns))
     console.print(table)
     for signature in summary.get("signatures", ()):
         console.print(escaped(signature), highlight=False, markup=False, soft_wrap=True)
+
+
+def parted(name: str) -> tuple[str, str]:
+    """Parts the name of a figure, such as `last/test/macro/f1`, behind its split."""
+    split = next(split for split in SPLITS if f"{split}/" in name)
+    head, _, metric = name.partition(f"{split}/")
+    return head + split, metric
 
 
 def print_comparison(runs: list[Record], console: Console) -> None:

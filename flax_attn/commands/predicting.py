@@ -2,6 +2,7 @@
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,13 @@ from rich.text import Text
 
 from flax_attn import platforms, published
 from flax_attn.analysis.tables import wide_console
+from flax_attn.data.signal_tables import is_number
+from flax_attn.data.table import Table
 from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment import loading
 from flax_attn.runs.directory import read_config
 from flax_attn.schema import require
-from flax_attn.tasks import evidence, user_files
+from flax_attn.tasks import comparison, evidence, user_files
 from flax_attn.tasks.artifacts import Prediction, first_attention, outputs_of
 from flax_attn.tasks.inputs.signals import Signals
 from flax_attn.tasks.inputs.texts import Texts
@@ -57,7 +60,7 @@ def predict(args: argparse.Namespace) -> list[Path]:
     is_plain = request.beam is None and request.num_best == 1
     require(takes_beam or is_plain, "--beam and --best beside a run on translation alone")
     if request.why:
-        check_words(kind, name)
+        require(kind.tells_why, f"a run in classes, such as text_csv, got one on {name}")
     if len(request.texts) > 1 and all(len(text.split()) == 1 for text in request.texts):
         warn(f"note: {len(request.texts)} texts of one word; one of several words stands in quotes")
     if (products := platforms.products()) != "float32":
@@ -80,6 +83,8 @@ def predict(args: argparse.Namespace) -> list[Path]:
         if request.why and isinstance(inputs, Texts):
             moved = evidence.changes(run, inputs, names)
             evidence.add(rows, prediction.tokens, moved, prediction.names)
+        elif request.why:
+            evidence.add_parts(rows, run, given)
         if output is None or is_told:
             tell(request, run.task, rows, console)
     to_write: ToWrite = {}
@@ -93,7 +98,27 @@ def predict(args: argparse.Namespace) -> list[Path]:
         counts = Counter(prediction.classes).most_common()
         listed = ", ".join(f"{number:,} {name}" for name, number in counts)
         console.print(Text(escaped(f"{len(names):,} texts: {listed}")), soft_wrap=True)
+    if table is not None and not request.as_json:
+        for line in scored(run.task, table, usable, prediction):
+            console.print(Text(escaped(line)), soft_wrap=True)
     return paths
+
+
+def scored(task: Task, table: Table, usable: Sequence[int], prediction: Prediction) -> list[str]:
+    """Returns how good predictions are where their table has a column of labels or numbers."""
+    is_class = task.target.name == "classes"
+    column = getattr(task.data, "label_column" if is_class else "number_column", "label")
+    if column not in table.header:
+        return []
+    cells = [table.rows[i][table.header.index(column)].strip() for i in usable]
+    if is_class:
+        hits = [cell == name for cell, name in zip(cells, prediction.classes)]
+        scores = {"accuracy": np.array(hits, float)}
+    elif all(map(is_number, cells)):
+        scores = {"mae": np.abs(outputs_of(prediction) - np.array(cells, float))}
+    else:
+        return []
+    return comparison.lines(comparison.compare(scores, {}))
 
 
 def opened(request: Request) -> tuple[type[Task], str, Load]:
@@ -108,7 +133,10 @@ def opened(request: Request) -> tuple[type[Task], str, Load]:
 
 def check_words(task: type[Task], name: str) -> None:
     """Raises a UsageError for a task without classes of texts."""
-    require(task.tells_why, f"a run on texts in classes, such as text_csv, got one on {name}")
+    require(
+        task.name == "text-classes",
+        f"a run on texts in classes, such as text_csv, got one on {name}",
+    )
 
 
 def output_of(request: Request, task: type[Task]) -> Path | None:

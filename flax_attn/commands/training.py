@@ -44,7 +44,15 @@ def run_command(args: argparse.Namespace) -> None:
     try:
         with listening(leave_by_stderr) as stop:
             check_devices()  # before anything is written: for some flags XLA aborts the process
-            train(config, workdir, wide_console(), **options, stop=stop)
+            train(
+                config,
+                workdir,
+                wide_console(),
+                **options,
+                stop=stop,
+                last=args.last,
+                twin=args.twin,
+            )
     except Stopped as stopped:
         leave_by_stderr(stopped.said)
         code = 128 + stopped.number
@@ -60,18 +68,22 @@ def train(
     console: "Console",
     explore: bool | None = None,
     port: int | None = None,
+    last: bool = False,
+    twin: bool = False,
     **options: UserInput,
 ) -> Summary:
     """Trains a config, and shows its progress and its results.
 
     Options and errors are those of `experiment.run`. With `explore`, a page follows the training,
-    until Ctrl-C; True opens a browser, too. `port` is that of the page.
+    until Ctrl-C; True opens a browser, too. `port` is that of the page. With `last`, the figures of
+    the last epoch are printed, too; with `twin`, twins without learned weights are trained beside.
     """
     from flax_attn import experiment
     from flax_attn.analysis import tables
     from flax_attn.commands import progress
-    from flax_attn.experiment import processes
+    from flax_attn.experiment import processes, twins
     from flax_attn.runs import reading
+    from flax_attn.tasks import baselines, comparison
 
     def say(text: str) -> None:
         console.print(escaped_lines(text), markup=False, highlight=False, soft_wrap=True)
@@ -83,13 +95,18 @@ def train(
         follower = Follower(config, workdir, explore, port)
     with progress.shown(config.num_epochs, console) as shown:
         options |= shown._asdict() | {"say": say, "on_model": follower}
-        summary = experiment.run(config, workdir, **options)
+        run = twins.run_with_twins if twin else experiment.run
+        summary = run(config, workdir, **options)
     if not processes.is_first():
         return summary
-    tables.print_results(summary, config.reference, console)
+    target = config.task.target_class
+    tables.print_results(summary, config.reference, console, last)
+    compared = comparison.lines(summary.get("comparisons", []))
+    if target.name in baselines.REGRESSED and not baselines.has_sklearn():
+        compared.append(baselines.NEEDED)
+    remarks = target.remarks(reading.read(workdir), config.data)
     say(f"run directory: {escaped(str(workdir))}")
-    remarks = config.task.target_class.remarks(reading.read(workdir), config.data)
-    for line in (*remarks, *next_steps(config, workdir)):
+    for line in (*compared, *remarks, *next_steps(config, workdir)):
         say(escaped(line))
     if follower is not None:
         follower.finish()

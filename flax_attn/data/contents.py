@@ -40,13 +40,39 @@ def checked(where: str, data: "DataSet", inputs: UserInput, targets: UserInput) 
 
 
 def signals(where: str, values: UserInput) -> np.ndarray:
-    """Returns signals `(n, t, channels)` as float32, from `(n, t)` or `(n, t, channels)`."""
+    """Returns signals `(n, t, channels)` as float32, from `(n, t)` or `(n, t, channels)`.
+
+    Signals of several lengths may be a list of arrays `(t,)` or `(t, channels)`, or have NaN after
+    their ends, as all that are shorter than the longest have then.
+    """
+    if isinstance(values, list | tuple) and len({len(row) for row in values}) > 1:
+        values = lengthened([np.asarray(row) for row in values])
     array = float32(where, values)
     array = array[..., None] if array.ndim == 2 else array
     got = f"{array.shape}; for classes or numbers set data.target"
     fit = array.ndim == 3 and array.size
     require(fit, f"signals (n, t) or (n, t, channels) in {where}, got {got}")
-    return finite(where, array)
+    ended = np.asarray(np.isnan(array).any(axis=-1))  # (n, t)
+    is_tail = not (ended[:, 0].any() or (ended[:, :-1] & ~ended[:, 1:]).any())
+    require(is_tail, f"finite numbers up to the end of each signal in {where}, got NaN before it")
+    finite(where, array[~ended])
+    return array
+
+
+def lengthened(rows: Sequence[np.ndarray], length: int = 0) -> np.ndarray:
+    """Returns signals `(t, ...)` as one array, with NaN after the ends of shorter ones.
+
+    Its length is at least the one that is given.
+    """
+    longest = max(length, *map(len, rows))
+    short = [(longest - len(row), *[0] * (row.ndim - 1)) for row in rows]
+    widths = [[(0, number) for number in numbers] for numbers in short]
+    return np.stack(
+        [
+            np.pad(row.astype(np.float32), width, constant_values=np.nan)
+            for row, width in zip(rows, widths)
+        ]
+    )
 
 
 def images(where: str, values: UserInput) -> np.ndarray:
@@ -108,6 +134,13 @@ def as_pixels(images: np.ndarray, where: str) -> np.ndarray:
     return images.astype(np.float32)
 
 
+def of_one_length(splits: Mapping[str, Columns]) -> dict[str, Columns]:
+    """Lengthens the signals of all splits to the longest."""
+    longest = max(split.inputs.shape[1] for split in splits.values())
+    longer = lambda inputs: lengthened(list(inputs), longest)
+    return {name: rows._replace(inputs=longer(rows.inputs)) for name, rows in splits.items()}
+
+
 def check_one_shape(splits: Mapping[str, Columns]) -> None:
     """Raises a UsageError unless the inputs of all splits have one shape."""
     shapes = {name: split.inputs.shape[1:] for name, split in splits.items()}
@@ -131,7 +164,10 @@ def real_numbers(where: str, values: UserInput) -> np.ndarray:
     """Returns the values as an array. Raises a UsageError for what are no real numbers."""
     is_masked = isinstance(values, np.ma.MaskedArray)  # NumPy would leave the mask out
     require(not is_masked, f"numbers in {where}, got a masked array; fill it by values.filled(0)")
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # rows of several lengths
+        raise UsageError(f"expected one length of all rows in {where}, got several") from error
     require(array.dtype.kind in "biuf", f"real numbers in {where}, got {array.dtype}")
     return array
 

@@ -1,5 +1,6 @@
 """A data set as it is loaded: splits of inputs and targets in the user's units."""
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -93,6 +94,16 @@ def complete(
         part: np.sort(np.concatenate([together[i] for i in some])) for part, some in parts.items()
     }
     return others | {part: rows.take(some) for part, some in indices.items()}
+
+
+def joined(splits: Mapping[str, Columns]) -> Columns:
+    """Joins the rows of all splits, without marks."""
+    columns = zip(*(split[:2] for split in splits.values()))
+    inputs, targets = (
+        [*itertools.chain(*parts)] if isinstance(parts[0], list) else np.concatenate(parts)
+        for parts in columns
+    )
+    return Columns(inputs, targets)
 
 
 def identified(inputs: UserInput) -> list[str | bytes]:

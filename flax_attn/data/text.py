@@ -61,6 +61,11 @@ def lower(text: str) -> str:
     return " ".join(text.lower().split())
 
 
+def keep_case(text: str) -> str:
+    """Puts one space between words."""
+    return " ".join(text.split())
+
+
 def mark_ends(text: str) -> str:
     """Lowers letters and splits at spaces, between marks of the start and the end."""
     return " ".join([START, *re.findall("[^ ]+", text.lower()), END])
@@ -95,6 +100,7 @@ PREPROCESSING: dict[str, Callable[[str], str]] = {
     "news words": split_news,
     "words": split_words,
     "lower": lower,
+    "cased": keep_case,
     "marked": mark_ends,
 }
 
@@ -136,10 +142,50 @@ RULES: dict[str, list[Rule]] = {
     ],
     "words": [LOWER, find(WORDS)],
     "lower": [LOWER, find(r"\S+")],
+    "cased": [find(r"\S+")],
     "marked": [LOWER, find("[^ ]+"), replace(r"\A", f"{START} "), replace(r"\Z", f" {END}")],
 }
 # from a preprocessed text to `ngrams.pairs`
 RULES_OF_PAIRS = [replace(r"(\S+)\s+(?=(\S+))", r"\1_\2 "), replace(r"\s?\S+\Z", "")]
+
+
+# from the words of `split_words` to `join_words`
+RULES_OF_JOINS = [
+    replace(r" (n't|'(?:s|re|ve|ll|d|m))\b", r"\1"),
+    replace(r" ([.,;:!?%)\]])", r"\1"),
+    replace(r"([(\[]) ", r"\1"),
+]
+# what a class of Python is for JavaScript, whose own are of ASCII; within brackets, and outside
+CLASSES = {
+    r"\w": (r"\p{L}\p{N}_", r"[\p{L}\p{N}_]"),
+    r"\d": (r"\p{Nd}", r"\p{Nd}"),
+    r"\s": (r"\s\x1c-\x1f\x85", r"[\s\x1c-\x1f\x85]"),
+    r"\S": (r"", r"[^\s\x1c-\x1f\x85]"),
+    r"\A": ("", "^"),
+    r"\Z": ("", "$"),
+    r"\b": ("", r"(?:(?<=[\p{L}\p{N}_])(?![\p{L}\p{N}_])|(?<![\p{L}\p{N}_])(?=[\p{L}\p{N}_]))"),
+}
+
+
+def pattern_of_javascript(pattern: str) -> str:
+    """Translates a regular expression for the flag `u` of JavaScript."""
+    is_within, parts = False, []
+    for part in re.findall(r"\\.|[^\\]", pattern):
+        is_within = part != "]" if is_within else part == "["
+        parts.append(CLASSES[part][not is_within] if part in CLASSES else part)
+    return "".join(parts)
+
+
+def rules_of_javascript(rules: Sequence[Rule]) -> list[Rule]:
+    """Translates rules for the page."""
+    written = []
+    for rule in map(dict, rules):
+        if "pattern" in rule:
+            rule["pattern"] = pattern_of_javascript(rule["pattern"])
+        if "with" in rule:
+            rule["with"] = re.sub(r"\\(\d)", r"$\1", rule["with"].replace("$", "$$"))
+        written.append(rule)
+    return written
 
 
 def pad(

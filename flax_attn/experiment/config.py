@@ -215,7 +215,7 @@ def model_keys(fields: dict[str, Key], of_data: set[str]) -> dict[str, Key]:
     """
     keys = {}
     for name, (hint, default, text) in fields.items():
-        if name in ("parent", "name", "num_classes", DEVICES):
+        if name in ("parent", "name", "num_classes", "padded", DEVICES):
             continue
         if hint is int:
             hint = NonNegativeInt if default == 0 else PositiveInt

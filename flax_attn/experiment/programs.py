@@ -61,23 +61,15 @@ def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
 
 
 def build(config: Config, task: Task) -> tuple[nn.Module, str]:
-    """Builds the model of a task, tries it, and returns it with a table of its layers."""
+    """Builds the model of a task, tries it, and returns it with a line on its layers."""
     model = build_model(config, task.kept.sizes)
-    return model, layer_table(model, task.sample(), shapes_of_params(model, task))
+    return model, layer_lines(model, shapes_of_params(model, task))
 
 
-def layer_table(model: nn.Module, sample: Inputs, params: Params) -> str:
-    """Returns a table of the outermost layers with their output shapes, and counts the parameters.
-
-    `params` may be shapes.
-    """
-    # a key without a program to compile
-    key = jax.random.wrap_key_data(jax.device_put(np.zeros(2, np.uint32)), impl="threefry2x32")
-    console = {"width": 110, "force_terminal": False}
-    table = nn.tabulate(model, key, depth=1, console_kwargs=console)(jax.device_put(sample))
-    # its total of parameters also counts the carry
-    layers, _, _ = table.rpartition("Total Parameters")
-    return f"{layers.rstrip()}\nparameters: {count_parameters(params):,}"
+def layer_lines(model: nn.Module, params: Params) -> str:
+    """Names a model and its outermost layers, with the parameters of each."""
+    layers = ", ".join(f"{name} {count_parameters(layer):,}" for name, layer in params.items())
+    return f"model: {type(model).__name__}, {count_parameters(params):,} parameters ({layers})"
 
 
 def shapes_of_params(model: nn.Module, task: Task) -> Params:
@@ -104,7 +96,7 @@ def shapes_of_params(model: nn.Module, task: Task) -> Params:
     return params
 
 
-def count_parameters(params: Params) -> int:
+def count_parameters(params: Tree) -> int:
     """Counts the numbers in the parameters."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 

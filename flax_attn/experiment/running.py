@@ -498,8 +498,10 @@ def finish(
         "train_seconds": round(now.seconds, 1),
         "measured": task.target.measured,
         "metrics": metrics,
+        "comparisons": task.compare(examples.scores),
     } | examples.summary
-    if left_out := stored.write_examples(path, examples.arrays):
+    scores = {f"{stored.SCORES}{name}": values for name, values in examples.scores.items()}
+    if left_out := stored.write_examples(path, examples.arrays | scores):
         summary["left_out"] = left_out
     for name, text in examples.texts.items():
         stored.write_text(path / name, text)

@@ -7,7 +7,7 @@
     graph         the equations of all programs, as `graph.as_json` writes them
     constants     the bytes of all constants in base64: the parameters, and what they alone decide
     classes       the names of the classes, or null
-    text          of a language model how a text becomes tokens, or null
+    text          how a text becomes tokens, or null
     note          what the user should know, or null
 
 `page/engine/interpreter.mjs` reads it.
@@ -34,7 +34,7 @@ from flax_attn.tasks.inputs.base import SERVED
 from flax_attn.tasks.replies import by_heads
 from flax_attn.types import JsonObject, Tree
 
-MOST_BYTES = 1_000_000  # of the JSON
+MOST_BYTES = 1_200_000  # of the JSON
 UNCHANGED = Traced.of(Settings())
 
 
@@ -145,8 +145,9 @@ def trace(
         def run(arrays: list[Tree], settings: Traced) -> list[Tree]:
             named = dict(zip(inputs, arrays))  # JAX would take a dict in the order of its names
             asked = named.get("inputs", named)
-            looked = looking.program([params], asked, settings, normalizer, None)
-            named = {"outputs": looked["outputs"]}
+            keys = inputs["source"].shape[1] if "source" in inputs else None
+            looked = looking.program([params], asked, settings, normalizer, keys)
+            named = {name: array for name, array in looked.items() if not isinstance(array, dict)}
             for kind in ("attention", "scores"):
                 named |= {f"{kind}/{name}": array for name, array in looked.get(kind, {}).items()}
             names.extend(named)

@@ -45,27 +45,24 @@ def _look(model: nn.Module, params: Params, tokens: Int[Array, "n t"]) -> tuple[
     return applied[0], applied[1]["attention"]
 
 
-def loss_by_position(
+def losses(
     model: nn.Module,
     params: Params,
     inputs: Int[np.ndarray, "n t"],
     targets: Int[np.ndarray, "n t"],
-) -> Float[np.ndarray, " t"]:
-    """Computes the mean cross-entropy at each position, NaN where all is padding."""
-    totals = np.zeros((2, inputs.shape[1]))
-    filling = ((0, -len(inputs) % AT_ONCE), (0, 0))  # rows of padding, so that one program does
+) -> Float[np.ndarray, "n t"]:
+    """Computes the cross-entropy of each token, 0 where there is padding."""
+    number, filling = len(inputs), ((0, -len(inputs) % AT_ONCE), (0, 0))  # for one program
     inputs, targets = np.pad(inputs, filling), np.pad(targets, filling)
-    for first in range(0, len(inputs), AT_ONCE):
-        rows = slice(first, first + AT_ONCE)
-        totals += np.asarray(_totals(model, params, inputs[rows], targets[rows]))
-    return np.where(totals[1] > 0, totals[0] / np.maximum(totals[1], 1), np.nan)
+    rows = [slice(first, first + AT_ONCE) for first in range(0, number, AT_ONCE)]
+    found = [np.asarray(_losses(model, params, inputs[some], targets[some])) for some in rows]
+    return np.concatenate(found)[:number]
 
 
 @functools.partial(jax.jit, static_argnames="model")
-def _totals(
+def _losses(
     model: nn.Module, params: Params, inputs: Int[Array, "n t"], targets: Int[Array, "n t"]
-) -> Float[Array, "2 t"]:
-    """Sums the losses at each position, and counts them."""
-    logits, mask = logits_of(model, params, inputs), targets > 0
+) -> Float[Array, "n t"]:
+    logits = logits_of(model, params, inputs)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
-    return jnp.stack([jnp.where(mask, losses, 0).sum(axis=0), mask.sum(axis=0)])
+    return jnp.where(targets > 0, losses, 0)

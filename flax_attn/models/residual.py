@@ -14,6 +14,7 @@ other fetches the partner's height.
 
 import chex
 import flax.linen as nn
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from flax_attn.attention import SelfAttention
@@ -45,6 +46,8 @@ class ResidualAttention(nn.Module):
         num_attentions: attention layers, each with a residual block after it.
         binary_positions: whether the binary digits of the position are added as channels.
         num_classes: channels of the output: 1 for a signal or a number, or one a class.
+        padded: whether inputs have NaN after the ends of shorter ones. They are masked, and every
+            output is the mean over the positions up to the end.
     """
 
     features: int = 64
@@ -53,17 +56,26 @@ class ResidualAttention(nn.Module):
     num_attentions: int = 1
     binary_positions: bool = False
     num_classes: int = 1
+    padded: bool = False
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b t d"], *, train: bool = False) -> SignalOutputs:
+        mask = ~jnp.isnan(inputs).any(axis=-1) if self.padded else None  # (b, t)
+        lengths = None if mask is None else mask.sum(axis=-1)  # (b,)
+        hide = lambda x: x if mask is None else jnp.where(mask[..., None], x, 0)
         x = append_positions(inputs) if self.binary_positions else inputs
-        x = nn.relu(Conv1D(self.features, self.kernel_size, name="conv_in")(x))  # (b, t, d)
-        x = ResidualBlock(self.kernel_size, name="block0")(x)
+        x = nn.relu(Conv1D(self.features, self.kernel_size, name="conv_in")(hide(x)))  # (b, t, d)
+        x = hide(ResidualBlock(self.kernel_size, name="block0")(hide(x)))
         attention = {}
         for i in range(1, self.num_attentions + 1):
             name = f"attention{i}"
-            context, attention[name] = SelfAttention(self.key_features, self.features, name=name)(x)
-            x = ResidualBlock(self.kernel_size, name=f"block{i}")(nn.relu(x + context))
-        outputs = Conv1D(self.num_classes, self.kernel_size, name="conv_out")(x)
+            attend = SelfAttention(self.key_features, self.features, name=name)
+            context, attention[name] = attend(x, lengths=lengths)
+            block = ResidualBlock(self.kernel_size, name=f"block{i}")
+            x = hide(block(hide(nn.relu(x + context))))
+        outputs = hide(Conv1D(self.num_classes, self.kernel_size, name="conv_out")(x))
         chex.assert_shape(outputs, (*inputs.shape[:2], self.num_classes))
+        if lengths is not None:
+            means = outputs.sum(axis=1, keepdims=True) / lengths[:, None, None]
+            outputs = jnp.broadcast_to(means, outputs.shape)
         return outputs, {"attention": attention}

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from flax_attn.models.cpu.largest import top_k
@@ -73,7 +74,8 @@ def greedy(
         token = jnp.where(now.ended, end, jnp.argmax(log_probabilities, axis=-1))
         gain = jnp.where(now.ended, 0, log_probabilities.max(axis=-1))
         ended, score = now.ended | (token == end), now.score + gain
-        tokens, alignment = now.tokens.at[now.i].set(token), now.alignment.at[now.i].set(weights)
+        put = functools.partial(jax.lax.dynamic_update_index_in_dim, index=now.i, axis=0)
+        tokens, alignment = put(now.tokens, token), put(now.alignment, weights)
         return _Greedy(now.i + 1, state, token, ended, score, tokens, alignment)
 
     first = jnp.full((batch, 1), end)
@@ -212,7 +214,8 @@ def _extend(
     ended = jax.tree.map(lambda leaf: _take(leaf, kept), candidates)
     score, going = jax.lax.top_k(jnp.where(ends, -jnp.inf, best), beam)
     parent, token = _take(parent, going), _take(token, going)
-    history = [past.at[now.i].set(new) for past, new in zip(now.history, (token, parent, weights))]
+    put = functools.partial(jax.lax.dynamic_update_index_in_dim, index=now.i, axis=0)
+    history = list(map(put, now.history, (token, parent, weights)))
     state = jax.tree.map(lambda leaf: _take(leaf, parent), state)
     return _Beam(now.i + 1, state, token, score, ended, history)
 
@@ -262,9 +265,8 @@ def _num_source(step: SearchStep, state: Tree, batch: int, beam: int) -> int:
 def _log_softmax(logits: Array, forbidden: tuple[int, ...]) -> Array:
     """Computes log-probabilities in float32, minus infinity for what is forbidden."""
     log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
-    return (
-        log_probabilities.at[..., list(forbidden)].set(-jnp.inf) if forbidden else log_probabilities
-    )
+    never = np.isin(np.arange(logits.shape[-1]), forbidden)
+    return jnp.where(never, -jnp.inf, log_probabilities) if forbidden else log_probabilities
 
 
 def _take(leaf: Array, places: Array) -> Array:

@@ -15,7 +15,7 @@ from flax_attn.experiment.config import shipped_values
 from flax_attn.runs.reading import Record, curve, late_median
 from flax_attn.runs.results import Row
 from flax_attn.schema import flatten
-from flax_attn.tasks import TASKS
+from flax_attn.tasks import TASKS, comparison
 from flax_attn.tasks.replies import pack
 from flax_attn.types import Json, JsonObject
 
@@ -46,7 +46,7 @@ def run_data(run: Record, live: JsonObject | None = None, note: str | None = Non
         "classes": run.config.get("derived", {}).get("classes"),
         "does": target.summary(run),
         "sentence": sentence(run),
-        "comparison": target.baseline_note(run),
+        "comparisons": comparisons_of(run),
         "command": command(run.config, changed),
         "changes": changed,
         "config_known": is_known,
@@ -117,6 +117,23 @@ def num_test(run: Record) -> int | None:
     if run.measured != "accuracy" or not classes:
         return None
     return sum(round(scores["support"]) for scores in classes.values())
+
+
+def comparisons_of(run: Record) -> list[JsonObject]:
+    """Returns each figure of the test with its interval, and simple models beside it."""
+    return [
+        {
+            "metric": one["metric"],
+            "examples": one["examples"],
+            "sentence": comparison.sentence(one),
+            "about": [f"{o['name']}: {o['about']}" for o in one["beside"] if "about" in o],
+            "rows": [
+                [run.name, one["run"]["mean"], [one["run"]["low"], one["run"]["high"]], ""],
+                *([o["name"], o["mean"], None, comparison.verdict(o)] for o in one["beside"]),
+            ],
+        }
+        for one in run.summary.get("comparisons", [])
+    ]
 
 
 def attention_of(run: Record) -> list[JsonObject]:

@@ -3,7 +3,8 @@
 import { askOf, serverAsk } from "./asking.mjs";
 import { UNCHANGED } from "./controls/settings.mjs";
 import { el } from "./dom.mjs";
-import { buildPage, comparisonOf, headingOf, part } from "./page.mjs";
+import { buildPage, headingOf, part } from "./page.mjs";
+import { comparisonOf } from "./pictures/comparison.mjs";
 import { evidenceRow } from "./pictures/effects.mjs";
 import { tryIt } from "./try.mjs";
 import { inputOf } from "./views.mjs";

@@ -5,6 +5,7 @@ import { asNumber, capital, chooser, div, el } from "./dom.mjs";
 import { newId, plainTable, scrollBox, shown } from "./dom.mjs";
 import { following } from "./following.mjs";
 import { openPage } from "./opening.mjs";
+import { comparisonOf, figuresOf } from "./pictures/comparison.mjs";
 import { chart, linesOf, metricsOf } from "./pictures/curves.mjs";
 import { aboutColumns, groupsOf, isError, resultsTable } from "./pictures/table.mjs";
 import { inputOf } from "./views.mjs";
@@ -26,22 +27,18 @@ const unbroken = (text) => capital(text).replaceAll(" %", "\u00a0%");
 /** The small line above a heading. */
 const namedBy = (name) => el("span", { class: "name", dir: "auto" }, name);
 
-/** What the figure of the sentence is to be compared with, in a line below it; null for nothing. */
-export const comparisonOf = ({ comparison }) =>
-  comparison ? el("p", { class: "hint" }, comparison) : null;
-
 /** The part of a run. `live` is its model in the page; `isTriedAbove` if it is tried already. */
 function runPart(run, isExplored, level, live, isTriedAbove) {
   const heading = isExplored ? `Test examples: ${run.name}` : headingOf(run);
   const under = level === "h1" ? "h2" : "h3";
   const picture = inputOf(run).picture(run, live?.beside);
   const children = [
-    isExplored ? el("p", { class: "hint" }, KEPT_ANSWERS) : comparisonOf(run),
+    isExplored ? el("p", { class: "hint" }, KEPT_ANSWERS) : [comparisonOf(run), figuresOf(run)],
     live && !isTriedAbove ? triedPart(under, "Try it", live) : null,
     live ? part(under, "Test examples", picture) : picture,
     notesOn(run, isExplored),
   ];
-  const made = part(level, heading, ...children.filter(Boolean));
+  const made = part(level, heading, ...children.flat().filter(Boolean));
   made.classList.add("run");
   return made;
 }

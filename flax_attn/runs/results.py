@@ -28,6 +28,35 @@ class Measure(TypedDict):
     values: list[float]
 
 
+class Interval(TypedDict):
+    """A mean over test examples, with the ends of its interval of 95 %."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class Beside(TypedDict):
+    """What another model reaches, and how much better than it the run is; above 0 is better.
+
+    `about` says what the other model can compute, where it is a twin of the run.
+    """
+
+    name: str
+    mean: float
+    gain: Interval
+    about: NotRequired[str]
+
+
+class Comparison(TypedDict):
+    """A metric of a run, the number of its test examples, and other models beside it."""
+
+    metric: str
+    examples: Natural
+    run: Interval
+    beside: list[Beside]
+
+
 class Summary(TypedDict):
     """The content of `summary.json`.
 
@@ -43,7 +72,7 @@ class Summary(TypedDict):
         metrics: by `split/metric`.
         diverged: the epoch of each seed whose numbers became infinite or NaN.
         classes: precision, recall, F1 and number of examples of each class.
-        baselines: the test accuracy of simple classifiers on texts with classes.
+        comparisons: the test figures with their intervals, and simple models beside them.
         signatures: the settings of sacrebleu for translations.
         induction_head: of language models the block and the head that does most induction.
         left_out: attention weights that were too large for `examples.npz`.
@@ -62,7 +91,7 @@ class Summary(TypedDict):
     metrics: dict[str, Measure]
     diverged: NotRequired[dict[str, dict[str, Natural]]]
     classes: NotRequired[dict[str, dict[str, float]]]
-    baselines: NotRequired[dict[str, float]]
+    comparisons: NotRequired[list[Comparison]]
     signatures: NotRequired[list[str]]
     induction_head: NotRequired[str]
     left_out: NotRequired[list[str]]

@@ -21,6 +21,7 @@ MEND = "run the command that made it again to repair it"
 METRICS, EXAMPLES = "metrics.jsonl", "examples.npz"
 MOST_ROWS = 100_000  # epochs of all seeds
 ATTENTION = "attention/"
+SCORES = "scores/"  # of each test example, by metric
 LARGEST = 2**28  # bytes of all examples
 MOST_ATTENTIONS = 1_000
 

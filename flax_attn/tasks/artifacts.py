@@ -69,12 +69,14 @@ class Evaluation(NamedTuple):
         metrics: further figures by name, one a seed, or one of all seeds together.
         summary: further entries of `summary.json`.
         texts: further files of the run directory, by name.
+        scores: of each test example, the mean over the seeds, by metric.
     """
 
     arrays: Tree
     metrics: dict[str, list[float]] = {}
     summary: dict[str, Json] = {}
     texts: dict[str, str] = {}
+    scores: dict[str, np.ndarray] = {}
 
 
 @dataclass

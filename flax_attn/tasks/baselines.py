@@ -1,54 +1,92 @@
-"""What a simple classifier of texts gets right on the test split, beside the model."""
+"""Simple models, to be put beside the one that was trained."""
 
 import importlib.util
 import warnings
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-LARGEST, TF_IDF = "the largest class alone", "TF-IDF with logistic regression"
-MOST_TEXTS = 20_000  # to train on
+import numpy as np
+from jaxtyping import Float
 
-Labelled = tuple[Sequence[str], Sequence[str]]  # texts and their classes
+MOST_ROWS = 20_000  # to train on
+REGRESSED = ("classes", "number", "signal")  # targets of which there is a simple model
+NEEDED = '(for a simple model beside it: pip install "flax-attn[baseline]")'
+
+Matrix = Any  # rows of features, dense or sparse
 
 
-def measure(train: Labelled, test: Labelled) -> dict[str, float]:
-    """Measures the share of test texts that each baseline names rightly, by name.
+class Features(NamedTuple):
+    """Numbers that describe each input.
 
-    The largest class of the training split is always there. TF-IDF and logistic regression need
-    scikit-learn, with whose defaults they are made, and at most `MOST_TEXTS` to train on.
+    Attributes:
+        of: what they are, as in "logistic regression on pixels".
+        train, test: `(n, features)`.
     """
-    (texts, labels), (tested, right) = train, test
-    most, _ = Counter(labels).most_common(1)[0]
-    shares = {LARGEST: sum(label == most for label in right) / len(right)}
-    if len(texts) > MOST_TEXTS or not has_sklearn():
-        return shares
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
 
-    with warnings.catch_warnings(action="ignore"):
-        try:
-            vectorizer = TfidfVectorizer()
-            model = LogisticRegression(max_iter=1_000).fit(vectorizer.fit_transform(texts), labels)
-        except ValueError:  # texts without a word of two letters
-            return shares
-        predicted = model.predict(vectorizer.transform(tested))
-    return shares | {TF_IDF: sum(map(str.__eq__, map(str, predicted), right)) / len(right)}
+    of: str
+    train: Matrix
+    test: Matrix
 
 
 def has_sklearn() -> bool:
     return importlib.util.find_spec("sklearn") is not None
 
 
-def lines(shares: Mapping[str, float], accuracy: float) -> list[str]:
-    """Returns what the model and the baselines get right, and how to get the rest."""
-    accuracies = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
-    told = [f"test accuracy {accuracy:.3f}; beside it: {accuracies}"]
-    if TF_IDF not in shares:
-        needed = f'pip install "flax-attn[baseline]", and at most {MOST_TEXTS:,} texts'
-        told.append(f"({TF_IDF} needs {needed})")
-    return told
+def of_words(train: list[str], test: list[str]) -> Features | None:
+    """Computes the TF-IDF of words; None for texts without a word of two letters."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer()
+    try:
+        return Features("TF-IDF", vectorizer.fit_transform(train), vectorizer.transform(test))
+    except ValueError:
+        return None
 
 
-def clause(shares: Mapping[str, float]) -> str:
-    """Returns what the baselines get right, as a part of a sentence."""
-    return ", ".join(f"{name} {100 * share:.3g} %" for name, share in shares.items())
+def of_pixels(train: np.ndarray, test: np.ndarray) -> Features:
+    """Takes the pixels of images as they are."""
+    return Features("pixels", train.reshape(len(train), -1), test.reshape(len(test), -1))
+
+
+def of_signals(train: np.ndarray, test: np.ndarray) -> Features:
+    """Takes all values of signals, and for each channel what sums it up, in standard units."""
+    columns = [np.hstack([rows.reshape(len(rows), -1), summed_up(rows)]) for rows in (train, test)]
+    with warnings.catch_warnings(action="ignore"):  # a point that no signal reaches
+        mean, std = np.nanmean(columns[0], axis=0), np.nanstd(columns[0], axis=0)
+    scaled = [np.nan_to_num((rows - mean) / np.where(std > 0, std, 1)) for rows in columns]
+    return Features("values and their summary", *scaled)
+
+
+def summed_up(signals: Float[np.ndarray, "n t c"]) -> Float[np.ndarray, "n features"]:
+    """Computes the extremes of each channel and their places, its mean, deviation and roughness."""
+    steps = np.abs(np.diff(signals, axis=1, append=signals[:, -1:]))
+    with warnings.catch_warnings(action="ignore"):  # of a single point there is no step
+        parts = (np.nanmin, np.nanmax, np.nanargmin, np.nanargmax, np.nanmean, np.nanstd)
+        columns = [part(signals, axis=1) for part in parts] + [np.nanmean(steps, axis=1)]
+    return np.hstack(columns)
+
+
+def predicted(
+    features: Features | None, targets: np.ndarray, of_classes: bool
+) -> dict[str, np.ndarray]:
+    """Predicts the test rows by a regression with the defaults of scikit-learn.
+
+    Args:
+        features: None for none, of which there is no regression.
+        targets: of the training rows, `(n,)`, or `(n, outputs)` of numbers.
+        of_classes: whether they are classes, for logistic regression, or numbers, for ridge.
+
+    Returns:
+        The predictions by the name of the model; empty for no features, or a single class.
+    """
+    if features is None or (of_classes and len(np.unique(targets)) < 2):
+        return {}
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    model = LogisticRegression(max_iter=1_000) if of_classes else Ridge()
+    rows = np.linspace(0, len(targets) - 1, min(len(targets), MOST_ROWS)).astype(int)
+    kind = "logistic" if of_classes else "ridge"
+    with warnings.catch_warnings(action="ignore"):
+        model.fit(features.train[rows], targets[rows])
+    few = f", trained on {MOST_ROWS:,}" if len(rows) < len(targets) else ""
+    answers = np.asarray(model.predict(features.test))
+    return {f"{kind} regression on {features.of}{few}": answers}

@@ -9,6 +9,7 @@ a recurrent model hold their neighbours, too.
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import NormalDist
 
 import jax
 import numpy as np
@@ -18,14 +19,16 @@ from rich.text import Text
 from flax_attn.analysis.token_weights import printable
 from flax_attn.data import ngrams
 from flax_attn.data.text import pad
-from flax_attn.errors import escaped
+from flax_attn.errors import counted, escaped
 from flax_attn.models.forward import AT_ONCE, check_finite, forward
+from flax_attn.tasks.artifacts import outputs_of
 from flax_attn.tasks.asking import check_length, longer, rounded
 from flax_attn.tasks.inputs.texts import Texts
 from flax_attn.tasks.requests import Loaded
 from flax_attn.tasks.targets.base import probabilities
-from flax_attn.types import JsonObject
+from flax_attn.types import JsonObject, UserInput
 
+CHANCE = "  (not distinguishable from nothing)"
 SHOWN = 10  # words of a text, those that mattered most
 LEAST = 3  # times that a word comes, to be in a table of words
 A_TIME = 100  # texts whose inputs are made at once
@@ -33,11 +36,15 @@ A_TIME = 100  # texts whose inputs are made at once
 
 @dataclasses.dataclass(frozen=True)
 class Mattered:
-    """A word, the mean change of the probability of a class without it, and how often it came."""
+    """A word, the mean change of the probability of a class without it, and how often it came.
+
+    `distinct` is whether the change is more than as many words drawn at random would have.
+    """
 
     word: str
     change: float
     count: int
+    distinct: bool
 
 
 def changes(run: Loaded, encoder: Texts, texts: Sequence[str]) -> list[np.ndarray]:
@@ -121,14 +128,29 @@ def add(
             entry |= {} if np.isnan(amount) else {"change": amount}
 
 
+def add_parts(rows: Sequence[JsonObject], run: Loaded, given: UserInput) -> None:
+    """Adds the change of the most probable class without each part of a signal or an image.
+
+    A part is covered (Zeiler and Fergus, 2014, arXiv:1311.2901), and not hidden from the attention
+    alone: convolutions carry what it holds to its neighbours.
+    """
+    arrays, names = run.task.inputs.read(given).arrays, run.task.target.class_names()
+    assert names is not None
+    for row, array in zip(rows, np.asarray(arrays)):
+        best = names.index(next(iter(row["classes"])))
+        covered = run.task.inputs.covered(array)
+        shares = outputs_of(run.predict(np.stack([array, *covered.values()])))[:, best]
+        changes = (shares[1:] - shares[0]).tolist()
+        row["parts"] = [{"token": part, "change": one} for part, one in zip(covered, changes)]
+
+
 def print_why(row: JsonObject, console: Console) -> None:
-    """Prints the words whose removal changes the most probable class of a text most."""
-    best = next(iter(row["classes"]))
-    tokens = [token for token in row["tokens"] if "change" in token]
+    """Prints the words, or parts, without which the most probable class of an input moves most."""
+    best, what = next(iter(row["classes"])), "part" if "parts" in row else "word"
+    tokens = [token for token in row.get("parts") or row["tokens"] if "change" in token]
     tokens.sort(key=lambda token: -abs(token["change"]))
-    title = (
-        f'  without the word, the probability of "{escaped(best)}" changes by (percentage points)'
-    )
+    title = f'  without the {what}, the probability of "{escaped(best)}" changes by (percentage '
+    title += "points)"
     console.print(Text(title, style="dim"), soft_wrap=True)
     for token in tokens[:SHOWN]:
         weight = f"   weight {token['weight']:.2f}" if "weight" in token else ""
@@ -136,8 +158,7 @@ def print_why(row: JsonObject, console: Console) -> None:
         console.print(Text(line).append(weight, style="dim"), soft_wrap=True)
     if rest := tokens[SHOWN:]:
         most = abs(rest[0]["change"])
-        words = "word" if len(rest) == 1 else "words"
-        further = f"  {len(rest)} further {words}: by at most {100 * most:.2g}"
+        further = f"  {counted(len(rest), f'further {what}')}: by at most {100 * most:.2g}"
         console.print(Text(further, style="dim"), soft_wrap=True)
 
 
@@ -149,7 +170,11 @@ def points(change: float) -> str:
 def words_by_class(
     tokens: Iterable[Sequence[str]], moved: Iterable[np.ndarray], names: Sequence[str], most: int
 ) -> dict[str, list[Mattered]]:
-    """Finds the words of each class without which its probability falls most, on average."""
+    """Finds the words of each class without which its probability falls most, on average.
+
+    A mean is distinct if it lies below the interval of 95 % for the lowest of all means, were the
+    changes of a class strewn over the words at random (Bonferroni).
+    """
     by_word: dict[str, list[np.ndarray]] = defaultdict(list)
     for words, change in zip(tokens, moved):
         for word, amount in zip(words, change):
@@ -159,11 +184,17 @@ def words_by_class(
     means = {
         word: np.mean(amounts, axis=0) for word, amounts in by_word.items() if len(amounts) >= least
     }
+    every = np.concatenate([*by_word.values()]) if by_word else np.zeros((1, len(names)))
+    deviations = every.std(axis=0)  # (classes,)
+    quantile = NormalDist().inv_cdf(1 - 0.025 / max(len(means), 1))
     table: dict[str, list[Mattered]] = {}
     for i, name in enumerate(names):
         order = sorted((word for word in means if means[word][i] < 0), key=lambda w: means[w][i])
-        rows = [Mattered(word, float(means[word][i]), len(by_word[word])) for word in order[:most]]
-        table[name] = rows
+        table[name] = []
+        for word in order[:most]:
+            change, count = float(means[word][i]), len(by_word[word])
+            distinct = bool(-change > quantile * deviations[i] / np.sqrt(count))
+            table[name].append(Mattered(word, change, count, distinct))
     return table
 
 
@@ -184,4 +215,5 @@ def print_words(table: Mapping[str, list[Mattered]], number: int, console: Conso
             console.print(Text("  none", style="dim"))
         for row in rows:
             line = f"  {points(row.change)}  {row.count:>5} times  {printable(row.word)}"
-            console.print(Text(line), soft_wrap=True)
+            line += "" if row.distinct else CHANCE
+            console.print(Text(line, style="" if row.distinct else "dim"), soft_wrap=True)

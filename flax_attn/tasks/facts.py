@@ -30,7 +30,7 @@ def lines(task: Task) -> list[str]:
 def described(raw: Raw, data: DataSet) -> list[str]:
     """Describes the training split."""
     train, told = raw.splits["train"], list(raw.notes)
-    told.append(f"{data.topic}: {inputs_of(train.inputs, data.input)}{target_of(raw, data)}")
+    told.append(f"{data.topic}: {inputs_of(train.inputs, data)}{target_of(raw, data)}")
     if data.target == "classes":
         counts = Counter(named(raw, "train")).most_common()
         listed = [f"{shortened(name)} {count:,}" for name, count in counts[:MOST_NAMED]]
@@ -39,16 +39,20 @@ def described(raw: Raw, data: DataSet) -> list[str]:
     return told
 
 
-def inputs_of(inputs: UserInput, kind: str) -> str:
+def inputs_of(inputs: UserInput, data: DataSet) -> str:
     """Describes the lengths of texts, or the size of images and signals."""
     if isinstance(inputs[0], str):
-        lengths = [len(text.split()) for text in inputs]
+        by_letter = getattr(data, "tokenizer", "word") == "character"
+        lengths = [len(text if by_letter else text.split()) for text in inputs]
         least, middle, most = np.quantile(lengths, (0, 0.5, 1)).astype(int)
-        return f"{least} to {most} words, half of them at most {middle}"
+        what = "characters" if by_letter else "words"
+        return f"{least} to {most} {what}, half of them at most {middle}"
     _, first, second, *channels = inputs.shape
-    if kind == "image":
+    if data.input == "image":
         return f"{first} x {second} pixels" + " in colour" * bool(channels)
-    return f"{first} points" + f" of {second} series" * (second > 1)
+    lengths = (~np.isnan(inputs).any(axis=-1)).sum(axis=1)
+    least = f"{lengths.min()} to " * bool(lengths.min() < first)
+    return f"{least}{first} points" + f" of {second} series" * (second > 1)
 
 
 def target_of(raw: Raw, data: DataSet) -> str:

@@ -14,7 +14,7 @@ from flax_attn.data.sets.language import Names
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.models.generation import NEVER, GeneratesText, Sampling, check_numbers, generate
-from flax_attn.models.language import AT_ONCE, attention_of, logits_of, look, loss_by_position
+from flax_attn.models.language import AT_ONCE, attention_of, logits_of, look, losses
 from flax_attn.tasks import induction
 from flax_attn.tasks.artifacts import Evaluation, Prediction, to_store
 from flax_attn.tasks.inputs.texts import as_texts
@@ -62,11 +62,17 @@ class LanguageModel(Task):
         """
         tested, written = self.tested, self.inputs.written
         first = {name: rows[:NUM_EXAMPLES] for name, rows in tested.items()}
-        losses = np.stack([loss_by_position(model, one_seed, **tested) for one_seed in params])
-        arrays = first | {"losses": losses}
+        mask = tested["targets"] > 0  # (n, t)
+        by_token = np.stack([losses(model, one_seed, **tested) for one_seed in params])
+        counts = mask.sum(axis=0)
+        by_position = np.where(counts, by_token.sum(axis=1) / np.maximum(counts, 1), np.nan)
+        arrays = first | {"losses": by_position}
+        # shares of the loss, so that their mean is that of all tokens
+        scores = {"loss": by_token.mean(axis=0).sum(axis=1) / mask.sum(axis=1).mean()}
         if not isinstance(model, GeneratesText):
             logits = logits_of(model, params[0], first["inputs"])
-            return Evaluation(arrays | {"predictions": np.asarray(logits.argmax(axis=-1))})
+            arrays["predictions"] = np.asarray(logits.argmax(axis=-1))
+            return Evaluation(arrays, scores=scores)
         logits, attention = look(model, params[0], first["inputs"])
         arrays["predictions"] = logits.argmax(axis=-1)
         n = int((tested["targets"][0] > 0).sum())
@@ -77,7 +83,7 @@ class LanguageModel(Task):
         if isinstance(self.data, Names):
             metrics["test/harmony"] = [share_in_harmony(text) for text in texts]
         arrays |= induced | to_store(weights) | {"tokens": written(tested["inputs"][0, :n])}
-        return Evaluation(arrays, metrics, summary, {"sample.txt": texts[0] + "\n"})
+        return Evaluation(arrays, metrics, summary, {"sample.txt": texts[0] + "\n"}, scores)
 
     def _induction(
         self, model: nn.Module, params: Sequence[Params]

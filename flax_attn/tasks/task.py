@@ -22,6 +22,7 @@ from flax_attn.data.raw import Raw
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, apply, forward
+from flax_attn.runs.results import Comparison
 from flax_attn.tasks import step_scores
 from flax_attn.tasks.artifacts import (
     Evaluation,
@@ -35,6 +36,7 @@ from flax_attn.tasks.artifacts import (
     to_store,
 )
 from flax_attn.tasks.asking import Asked
+from flax_attn.tasks.comparison import ExampleScores, compare
 from flax_attn.tasks.inputs.base import Input
 from flax_attn.tasks.targets.base import Target
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
@@ -50,7 +52,8 @@ class Task:
     Attributes:
         input_class, target_class: the classes of the two.
         name: of both, such as `signal-classes`.
-        tells_why: whether the effect of each word on the prediction can be computed.
+        tells_why: whether the effect of each word, or part of an input, on the prediction can be
+            computed.
         inputs, target: fitted on the training split.
         files: SHA-256 sums of the files that were read, by name.
         rows: to train on and to evaluate on; empty in a run that is restored.
@@ -75,7 +78,7 @@ class Task:
     def __init_subclass__(cls) -> None:
         if "input_class" in cls.__dict__:  # else a published model
             cls.name = f"{cls.input_class.name}-{cls.target_class.name}"
-            cls.tells_why = cls.name == "text-classes"
+            cls.tells_why = cls.target_class.name == "classes"
 
     # training
 
@@ -93,10 +96,10 @@ class Task:
             )
         inputs = cls.input_class.fit(data, raw, cls.target_class.name == "signal")
         target = cls.target_class.fit(data, raw, recipe, inputs)
-        used = {"train": raw.splits["train"].first(data.subset)} if data.subset else {}
-        batches = {
-            name: target.batch(rows) for name, rows in (raw.splits | used).items() if len(rows[0])
-        }
+        if data.subset:
+            used = {"train": raw.splits["train"].first(data.subset)}
+            raw = raw._replace(splits=raw.splits | used)
+        batches = {name: target.batch(rows) for name, rows in raw.splits.items() if len(rows[0])}
         num_buckets = getattr(data, "num_buckets", 1)
         ordered = {name: for_buckets(rows, num_buckets) for name, rows in batches.items()}
         evaluated = {name: ordered[name] for name in recipe.evaluate if name in ordered}
@@ -141,8 +144,6 @@ class Task:
         """
         assert self.raw is not None
         shown, test, arrays = self.inputs.num_examples, self.raw.splits["test"], self.tested
-        if self.target.of_first_seed:
-            params, arrays = params[:1], first_rows(arrays, shown)
         pairs = [forward(model, of_seed, arrays["inputs"]) for of_seed in params]
         outputs = [output for output, _ in pairs]
         results = self.target.results(outputs, arrays["targets"], shown, test.targets)
@@ -150,10 +151,12 @@ class Task:
         kept = self.inputs.tested(few.inputs, first_rows(arrays["inputs"], shown))
         marks = {name: np.asarray(mark) for name, mark in few.marks.items()}
         attention = to_store(first_rows(pairs[0][1], shown))
-        summary = results.summary
-        if self.target.name == "classes" and (simple := self.inputs.baselines(self.raw)):
-            summary = summary | {"baselines": simple}
-        return results._replace(arrays=kept | marks | results.arrays | attention, summary=summary)
+        return results._replace(arrays=kept | marks | results.arrays | attention)
+
+    def compare(self, scores: ExampleScores) -> list[Comparison]:
+        """Compares the scores of the test examples with those of simple models."""
+        assert self.raw is not None
+        return compare(scores, self.target.baselines(self.raw))
 
     # predictions
 

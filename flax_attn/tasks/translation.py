@@ -67,14 +67,13 @@ class TextsOfTexts(Task):
         """Measures translations of the test split, by seed; keeps some with their alignments."""
         assert self.raw is not None
         sources, references, _ = self.raw.splits["test"]
-        is_natural = self.inputs.data.is_natural
         texts, greedy_texts = (
             [[self.inputs.write(best.tokens) for best in row] for row in found]
             for found in (by_beam, greedy)
         )
         metrics, summary = {}, {}
         for prefix, rows in (("test/", texts), ("greedy/test/", greedy_texts)):
-            measures = [score(row, references, self.inputs.clean, is_natural) for row in rows]
+            measures = [score(row, references, self.inputs.clean, self.inputs.data) for row in rows]
             scores, signatures = zip(*measures)
             metrics |= {prefix + name: [seed[name] for seed in scores] for name in scores[0]}
             summary |= {"signatures": signatures[0]} if signatures[0] else {}
@@ -83,7 +82,9 @@ class TextsOfTexts(Task):
         header = ("source", "reference", *(f"translation {i}" for i in range(len(texts))))
         table = [header, *zip(sources, references, *texts)]
         lines = "".join("\t".join(cells) + "\n" for cells in table)
-        return Evaluation(self._arrays(by_beam[0]), metrics, summary, {"translations.tsv": lines})
+        scores = dict(self.target.scores(texts, references))
+        files = {"translations.tsv": lines}
+        return Evaluation(self._arrays(by_beam[0]), metrics, summary, files, scores)
 
     def _arrays(self, translations: list[Translation]) -> dict[str, np.ndarray]:
         """Returns the arrays of the first examples: tokens as text, and alignments."""

@@ -1,16 +1,17 @@
 """The files that a user names: reading what is in them, and whether they can be written."""
 
 import os
-import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from flax_attn.data import files as text_files
-from flax_attn.data import pictures
-from flax_attn.errors import UsageError, one_line
+from flax_attn.data import pictures, signal_tables
+from flax_attn.errors import UsageError
 from flax_attn.files import check_writable, open_arrays
 from flax_attn.runs.directory import check_no_file_of_run
+from flax_attn.types import UserInput
 
 PICTURES = (".png", ".pdf", ".svg")
 ARRAYS = (".npy", ".csv")
@@ -59,25 +60,17 @@ def read_array(path: Path) -> np.ndarray:
         return arrays[""]
 
 
-def read_signals(path: Path) -> np.ndarray:
-    """Reads the array in a .npy file, or the numbers in a .csv file, one signal a line."""
+def read_signals(path: Path, columns: Sequence[str] = ("label", "id", "time")) -> UserInput:
+    """Reads the array in a .npy file, or the signals of a table, as they are trained on.
+
+    `columns` are those of labels, ids and times.
+    """
     if path.suffix not in ARRAYS:
         raise UsageError(f"expected --input to end in .npy or .csv, got {path}")
-    return read_array(path) if path.suffix == ".npy" else read_csv(path)
-
-
-def read_csv(path: Path) -> np.ndarray:
-    """Reads the numbers `(lines, columns)` of a CSV file."""
-    lines = text_files.read_lines(path)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*input contained no data")
-            return np.loadtxt(lines, delimiter=",", ndmin=2)
-    except ValueError as error:
-        raise UsageError(
-            f"expected numbers in {path}, with commas between, such as 0.5,1.25, and no header "
-            f"({one_line(error)})"
-        ) from error
+    if path.suffix == ".npy":
+        return read_array(path)
+    signals, _ = signal_tables.read(path, *columns)
+    return signals if len({len(signal) for signal in signals}) > 1 else np.stack(signals)
 
 
 def write_outputs(path: Path, outputs: np.ndarray | list[str]) -> None:

@@ -111,19 +111,22 @@ def test_results_stand_beside_the_figures_of_the_recipe(runs):
     text = printed(tables.print_results, summary, {"test/mse": 0.25})
     assert "model, 1,234 parameters, 400 steps, 2 seeds, 1.5 minutes of training" in text
     assert cells(text) == [
-        ["metric", "mean", "std", "tutorial"],
-        ["test/mse", "0.1235", "0.012", "0.25"],
-        ["test/mae", "2", "0.5", "-"],
+        ["metric", "test", "tutorial"],
+        ["mse", "0.1235 ± 0.012", "0.25"],
+        ["mae", "2 ± 0.5", "-"],
     ]
-    alone = summary | {"seeds": [0]}
-    lone = [["metric", "mean"], ["test/mse", "0.1235"], ["test/mae", "2"]]
-    assert cells(printed(tables.print_results, alone, {})) == lone
-    last = {f"last/{name}": metric for name, metric in summary["metrics"].items()}
-    same = alone | {"metrics": summary["metrics"] | last}
-    assert cells(printed(tables.print_results, same, {})) == lone
-    same["metrics"]["last/test/mae"] = {"mean": 2.1, "std": 0.0, "values": [2.1]}
-    more = [["last/test/mse", "0.1235"], ["last/test/mae", "2.1"]]
-    assert cells(printed(tables.print_results, same, {})) == lone + more
+    own = {"mean": 2.1, "std": 0.0, "values": [2.1]}
+    names = "valid/macro/f1", "test/macro/f1", "last/test/macro/f1"
+    own = summary | {"seeds": [0], "metrics": dict.fromkeys(names, own)}
+    lone = [["metric", "valid", "test"], ["macro/f1", "2.1", "2.1"]]
+    assert cells(printed(tables.print_results, own, {})) == lone
+    output = io.StringIO()
+    tables.print_results(own, {}, Console(file=output, width=200), last=True)
+    more = [["metric", "valid", "test", "last test"], ["macro/f1", "2.1", "2.1", "2.1"]]
+    assert cells(output.getvalue()) == more
+    beside = cells(printed(tables.print_results, own, {"last/test/macro/f1": 3.0}))
+    assert beside[0] == [*more[0], "tutorial, last test"]
+    assert beside[1] == [*more[1], "3"]
     assert "\nBLEU: x\n" in printed(tables.print_results, summary | {"signatures": ["BLEU: x"]}, {})
 
 

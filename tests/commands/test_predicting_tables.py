@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 import flax_attn
-from flax_attn import tasks
 from flax_attn.__main__ import main
-from flax_attn.runs import reading
 from tests import tiny
 
 WORDS = {"good": ["fine", "lovely", "great"], "bad": ["poor", "awful", "dull"]}
@@ -282,13 +280,9 @@ def test_words_are_refused_for_other_runs_and_other_data(films, stars, tmp_path,
 
 
 def test_simple_classifiers_stand_beside_the_test_accuracy(films, tmp_path, capsys):
-    simple = films.summary["baselines"]
-    assert simple["the largest class alone"] == 0.5
-    assert simple["TF-IDF with logistic regression"] == 1
-    record = reading.read(films.path)
-    note = tasks.TASKS[record.task].target_class.baseline_note(record)
-    assert "50 %" in note
-    assert "100 %" in note
+    (accuracy,) = films.summary["comparisons"]
+    simple = {one["name"]: one["mean"] for one in accuracy["beside"]}
+    assert simple == {"the largest class alone": 0.5, "logistic regression on TF-IDF": 1}
     file = write(tmp_path / "own.csv", ROWS, ["the user's", "sentiment"])
     columns = {"data.text_column": "the user's", "data.label_column": "sentiment"}
     flags = [f"--{key}={value}" for key, value in (tiny.TEXTS | columns).items()]
@@ -296,7 +290,9 @@ def test_simple_classifiers_stand_beside_the_test_accuracy(films, tmp_path, caps
     with tiny.untrained():
         assert main(["train", "text_csv", *flags]) == 0
     out = capsys.readouterr().out
-    assert "beside it: the largest class alone 0.500, TF-IDF with logistic regression 1.000" in out
+    assert "beside it: logistic regression on TF-IDF 1, the largest class alone 0.5\n" in out
+    assert "  verdict: worse than logistic regression on TF-IDF (accuracy -0.39, " in out
+    assert "\nrecall: good: 0.22, bad: 1.00\n" in out
     assert "\nexamples: 84 train, 18 valid, 18 test\ntexts: " in out
     assert out.index("\nclasses to train on: ") < out.index("\ncompiling")
     (line,) = [line for line in out.splitlines() if line.startswith("to try next: ")]
@@ -327,10 +323,11 @@ def test_real_rows_as_a_spreadsheet_has_them(manual_dir, tmp_path, capsys):
     assert main(["train", "text_csv:quick", "--num_epochs=6", *columns]) == 0
     out = capsys.readouterr().out
     summary = json.loads((run / "summary.json").read_text())
-    simple, own = summary["baselines"], summary["metrics"]["test/accuracy"]["mean"]
+    own, (accuracy,) = summary["metrics"]["test/accuracy"]["mean"], summary["comparisons"]
+    simple = {one["name"]: one["mean"] for one in accuracy["beside"]}
     assert own > simple["the largest class alone"] + 0.05
-    assert 0.6 < simple["TF-IDF with logistic regression"] < 0.95
-    assert f"test accuracy {own:.3f}; beside it: the largest class alone" in out
+    assert 0.6 < simple["logistic regression on TF-IDF"] < 0.95
+    assert f"test accuracy {own:.4g} (95 % interval " in out
     source = write(tmp_path / "new.csv", rows[2_000:], header)
     assert predict(capsys, run, "--input", source)[0] == 0
     written = rows_of(tmp_path / "new.predictions.csv")[1:]

@@ -10,15 +10,15 @@ from flax_attn.commands import progress
 from flax_attn.experiment.running import Steps
 
 ROWS = [
-    {"epoch": 2, "seed": 0, "step": 8, "train/loss": 1.0, "test/accuracy": 0.5, "test/f1": 0.1},
-    {"epoch": 2, "seed": 1, "step": 8, "train/loss": 2.0, "test/accuracy": 0.7, "test/f1": 0.1},
+    {"epoch": 2, "seed": 0, "step": 8, "train/loss": 1.0, "valid/accuracy": 0.5, "test/mse": 0.1},
+    {"epoch": 2, "seed": 1, "step": 8, "train/loss": 2.0, "valid/accuracy": 0.7, "test/mse": 0.1},
 ]
 
 
 def test_metrics_are_means_over_seeds():
-    """The number of the epoch, the seed and the step are no metrics."""
+    """The number of the epoch, the seed and the step are no metrics; the test comes at the end."""
     means = progress.mean_over_seeds(ROWS)
-    assert means == pytest.approx({"train/loss": 1.5, "test/accuracy": 0.6, "test/f1": 0.1})
+    assert means == pytest.approx({"train/loss": 1.5, "valid/accuracy": 0.6})
 
 
 def test_only_what_is_worth_a_look_is_told():
@@ -41,7 +41,7 @@ def test_a_log_has_a_line_an_epoch(monkeypatch):
         assert shown.on_steps is None
         for _ in range(2):
             shown.on_epoch(ROWS)
-    said = "epoch   2/100  train/loss 1.5  test/accuracy 0.6"
+    said = "epoch   2/100  train/loss 1.5  valid/accuracy 0.6"
     assert console.file.getvalue().splitlines() == [f"{said}  2.5 s", f"{said}  1.0 s"]
 
 
@@ -69,4 +69,4 @@ def test_a_bar_tells_the_epoch_that_runs_its_metrics_and_the_speed(monkeypatch):
         assert task.fields["speed"] == "  12.5 steps/s"
         shown.on_epoch(ROWS)
         assert (task.completed, task.fields["epoch"]) == (2, 2)
-        assert task.fields["metrics"] == "train/loss 1.5  test/accuracy 0.6"
+        assert task.fields["metrics"] == "train/loss 1.5  valid/accuracy 0.6"

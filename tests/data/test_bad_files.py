@@ -96,7 +96,6 @@ BAD = {  # a name of `GOOD`, the content, and what the line names
     "an empty sentence": ("sentences.gz", gzip.compress(b"one\n\nthree\n"), "every line"),
     "no gzip": ("sentences.gz", b"words", "gzip"),
     "words for numbers": ("signals.csv", b"1,2\n3,three\n", "three"),
-    "rows of several lengths": ("signals.csv", b"1,2\n3\n", "numbers"),
     "several arrays": ("signals.npy", npz(first=X, second=Y), "first, second"),
     "objects": ("signals.npy", pickle.dumps(X), "numpy.savez"),
     "no lines": ("texts.txt", b"\n\n", "got none"),

@@ -22,7 +22,7 @@ from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import (
     build_model,
     count_steps,
-    layer_table,
+    layer_lines,
     make_batches,
     make_plan,
     make_programs,
@@ -283,7 +283,7 @@ def test_a_finished_run_is_reported_and_left_alone(finished):
         path: path.stat().st_mtime_ns for path in workdir.rglob("*") if path.is_file()
     }
     assert "finished" in output.getvalue()
-    assert "test/mse" in output.getvalue()
+    assert "│ mse" in output.getvalue()
 
 
 def test_a_batch_of_all_training_examples_is_large_enough():
@@ -443,13 +443,10 @@ def test_data_are_what_the_config_says():
     assert len(load(config).rows.train["targets"]) == len(splits["train"].inputs) == 320
 
 
-def test_the_table_of_layers_fits_a_screen():
-    model = GPT(vocabulary_size=11, max_length=12, features=8, num_heads=2, num_blocks=2)
-    table = layer_table(model, np.zeros((1, 12), np.int32), {})
-    for layer in "embedding", "blocks_0", "blocks_1", "norm":
-        assert f"│ {layer} " in table
-    assert "_block)" not in table  # a helper of the model is no layer
-    assert len(table.splitlines()) < 40
+def test_a_line_names_the_layers():
+    params = {"embedding": {"table": np.zeros((11, 8))}, "norm": {"scale": np.zeros(8)}}
+    line = layer_lines(GPT(vocabulary_size=11, max_length=12), params)
+    assert line == "model: GPT, 96 parameters (embedding 88, norm 8)"
 
 
 def test_evaluation_counts_every_example_once():

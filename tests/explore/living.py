@@ -37,7 +37,7 @@ KEPT = {  # facts about the data, of tasks whose runs live
 }
 SERIES = {"shape": [20, 8]}
 OWN_FILES = ("signals_npz", "images_folder", "text_file", "images_numbers")
-OWN_FILES += ("signals_classes", "series_classes")
+OWN_FILES += ("signals_classes", "series_classes", "letters_tsv")
 CHARACTERS = ["<PAD>", "<UNK>", "\n", *"abcdefghijklmnopqrstuvwxyz"]
 LETTERS = {"tokenizer.json": {"kind": "character", "entries": CHARACTERS}}
 NODE = shutil.which("node")

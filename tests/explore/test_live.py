@@ -194,15 +194,6 @@ def test_more_than_1_mb_is_told_in_one_line(monkeypatch):
     assert len(json.dumps(live(small))) < 100_000
 
 
-def test_texts_need_python():
-    run, _, _ = living.programs("shapes_cnn")
-    inputs = dataclasses.replace(run.task.inputs)
-    object.__setattr__(inputs, "sample", lambda number: {})  # tokens and lengths, by name
-    task = dataclasses.replace(run.task, inputs=inputs)
-    with pytest.raises(UsageError):
-        live(dataclasses.replace(run, task=task))
-
-
 def test_of_several_seeds_the_page_has_the_first_and_says_so():
     run, _, content = living.programs("mnist_attention")
     two = dataclasses.replace(run, params={3: run.params[0], 4: run.params[0]})

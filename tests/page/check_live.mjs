@@ -5,6 +5,7 @@ import fs from "node:fs";
 const engine = new URL("../../flax_attn/page/engine/", import.meta.url);
 const { open, primitives, runEquation } = await import(new URL("interpreter.mjs", engine));
 const { arrayAt, typeOf } = await import(new URL("arrays.mjs", engine));
+const { readWhole } = await import(new URL("words.mjs", engine));
 const { bytesFrom64 } = await import(new URL("../lists.mjs", engine));
 
 /** How far an array is from what it should be, relative to the largest entry. */
@@ -57,6 +58,10 @@ if (live) {
   const model = open(live);
   result.replies = requests.map((request) => model.ask(request));
   result.milliseconds = requests.length > 1 ? speed(model, requests.slice(0, 2)) : null;
+}
+if (content.texts) {
+  const [rule, texts] = content.texts;
+  result.read = texts.map((text) => readWhole(rule, text).ids ?? null);
 }
 const text = (key, value) => (typeof value === "number" && value === Infinity ? 1e9 : value);
 fs.writeFileSync(process.argv[3], JSON.stringify(result, text));

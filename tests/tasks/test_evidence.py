@@ -58,7 +58,19 @@ def test_words_are_those_without_which_a_class_falls_most_on_average():
     np.testing.assert_allclose([own.change for own in table["bad"]], [-0.4, -0.05])
     assert len(evidence.words_by_class(tokens, moved, ["good", "bad"], 1)["bad"]) == 1
     once = evidence.words_by_class([["fine"]], [np.array([[-0.5, 0.5]])], ["good", "bad"], 5)
-    assert once == {"good": [Mattered("fine", -0.5, 1)], "bad": []}
+    assert once == {"good": [Mattered("fine", -0.5, 1, once["good"][0].distinct)], "bad": []}
+
+
+def test_a_word_that_moves_a_class_is_told_from_noise():
+    random = np.random.default_rng(0)
+    tokens = [["noise", "more", "film", "fine"]] * 100
+    moved = [random.normal(0, 0.01, (4, 2)) for _ in tokens]
+    for own in moved:
+        own[3] = -0.2, 0.0
+    table = evidence.words_by_class(tokens, moved, ["good", "never"], 5)
+    first, *others = table["good"]
+    assert (first.word, first.distinct) == ("fine", True)
+    assert not any(own.distinct for own in [*others, *table["never"]])
 
 
 def test_small_changes_have_digits_enough():
@@ -87,7 +99,7 @@ def printed(row):
 
 def test_words_are_printed_whole_lines_each_with_escapes():
     console = Console(file=io.StringIO(), width=200)
-    evidence.print_words({"good": [Mattered("a\x1b[31mb\n", -0.125, 7)]}, 12, console)
+    evidence.print_words({"good": [Mattered("a\x1b[31mb\n", -0.125, 7, True)]}, 12, console)
     heading, name, line = console.file.getvalue().splitlines()
     assert heading.endswith("(the mean over their occurrences in 12 texts):")
     assert name == "good"

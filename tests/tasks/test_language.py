@@ -15,7 +15,7 @@ from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import build_model
 from flax_attn.models.generation import check_numbers
-from flax_attn.models.language import attention_of, loss_by_position
+from flax_attn.models.language import attention_of, losses
 from flax_attn.tasks import induction
 from flax_attn.tasks.language import LanguageModel
 from flax_attn.tasks.targets import next_token
@@ -75,13 +75,15 @@ def test_the_loss_is_that_of_every_token_of_the_split():
     logits, aux = jax.jit(model.apply)(variables, rows["inputs"])
     _, metrics = task.loss(logits, aux, jax.tree.map(jnp.asarray, rows), False)
     shares = jax.nn.log_softmax(np.asarray(logits, np.float64))
-    losses = -np.take_along_axis(np.asarray(shares), rows["targets"][..., None], axis=-1)[..., 0]
-    expected = losses[rows["targets"] > 0].mean()
+    by_token = -np.take_along_axis(np.asarray(shares), rows["targets"][..., None], axis=-1)[..., 0]
+    by_token = np.where(rows["targets"] > 0, by_token, 0)
+    expected = by_token.sum() / (rows["targets"] > 0).sum()
     np.testing.assert_allclose(metrics["loss"].compute(), expected, rtol=1e-6)
-    by_position = loss_by_position(model, variables["params"], **rows)
-    counts = (rows["targets"] > 0).sum(axis=0)
-    np.testing.assert_allclose((by_position * counts).sum() / counts.sum(), expected, rtol=1e-6)
-    np.testing.assert_allclose(by_position[0], losses[:, 0].mean(), rtol=1e-6)
+    found = losses(model, variables["params"], **rows)
+    np.testing.assert_allclose(found, by_token, rtol=1e-5, atol=1e-6)
+    examples = task.examples(model, [variables["params"]])
+    np.testing.assert_allclose(examples.arrays["losses"][0, 0], by_token[:, 0].mean(), rtol=1e-6)
+    np.testing.assert_allclose(examples.scores["loss"].mean(), expected, rtol=1e-6)
 
 
 def test_lines_of_their_own_are_a_row_each():
@@ -290,12 +292,19 @@ def test_strings_too_short_for_induction_leave_it_out(tmp_path):
 
 
 def test_a_position_without_a_token_has_no_loss():
-    _, model = load()
+    task, model = load()
     rows = {"inputs": np.full((2, 8), 3, np.int32), "targets": np.full((2, 8), 4, np.int32)}
     rows["targets"][:, 5:] = 0
     params = draw(model, jnp.zeros((1, 8), jnp.int32))["params"]
-    losses = loss_by_position(model, params, **rows)
-    np.testing.assert_array_equal(np.isnan(losses), np.arange(8) >= 5)
+    found = dataclasses.replace(task, tested=rows).examples(model, [params]).arrays["losses"][0]
+    np.testing.assert_array_equal(np.isnan(found), np.arange(8) >= 5)
+
+
+def test_pairs_of_tokens_say_more_than_each_alone():
+    task, _ = load()
+    simple = task.target.baselines(task.raw)
+    alone, pairs = (simple[name]["loss"].mean() for name in simple)
+    assert pairs < alone < np.log(task.inputs.tokenizer.size)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from configs import dates_bahdanau, reverse_bahdanau, translate_tsv
+from flax_attn.data.sets import PairLists
 from flax_attn.experiment import programs
 from flax_attn.experiment.config import Config
 from flax_attn.models.decoding import Translation
@@ -22,7 +23,7 @@ def test_translations_are_measured_against_references():
     sacrebleu = pytest.importorskip("sacrebleu")
     references = ["A man is sleeping.", "Two dogs run through the snow, it's cold."]
     texts = ["a man is sleeping.", "two dogs run through snow, it's cold."]
-    scores, signature = targets.score(texts, references, str.lower, natural=True)
+    scores, signature = targets.score(texts, references, str.lower, PairLists(splits=(), sha256=""))
     assert scores["exact_match"] == 0.5
     np.testing.assert_allclose(
         scores["bleu"], sacrebleu.corpus_bleu(texts, [references], lowercase=True).score

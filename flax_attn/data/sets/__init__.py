@@ -23,13 +23,14 @@ from flax_attn.data.sets.memory import TextLists as TextLists
 from flax_attn.data.sets.memory import from_python as from_python
 from flax_attn.data.sets.numbers import BoxSums as BoxSums
 from flax_attn.data.sets.numbers import LargestCount as LargestCount
+from flax_attn.data.sets.own import OwnData as OwnData
 from flax_attn.data.sets.pairs import Dates as Dates
 from flax_attn.data.sets.pairs import Multi30k as Multi30k
 from flax_attn.data.sets.pairs import PairsTSV as PairsTSV
 from flax_attn.data.sets.pairs import Reverse as Reverse
 from flax_attn.data.sets.series import InputSeries as InputSeries
 from flax_attn.data.sets.signals import Shapes as Shapes
-from flax_attn.data.sets.signals import SignalsNPZ as SignalsNPZ
+from flax_attn.data.sets.signals import SignalFiles as SignalFiles
 from flax_attn.data.sets.texts import SST as SST
 from flax_attn.data.sets.texts import AGNews as AGNews
 from flax_attn.data.sets.texts import NumberCSV as NumberCSV
@@ -37,7 +38,7 @@ from flax_attn.data.sets.texts import TextCSV as TextCSV
 
 DATA: dict[str, type[DataSet]] = {
     "shapes": Shapes,
-    "signals_npz": SignalsNPZ,
+    "signals_npz": SignalFiles,
     "mnist": MNIST,
     "image_files": ImageFiles,
     "ag_news": AGNews,

@@ -9,10 +9,11 @@ from msgspec import Meta
 
 from flax_attn.data import archive, contents, pictures
 from flax_attn.data.contents import as_pixels
-from flax_attn.data.raw import Columns, Raw, SplitBy, complete, stratified
+from flax_attn.data.raw import Columns, Raw, stratified
 from flax_attn.data.sets.kinds import ImageData
+from flax_attn.data.sets.own import Given, OwnData
 from flax_attn.files import expanded, sha256
-from flax_attn.schema import FilePath, Fraction, NonNegativeInt
+from flax_attn.schema import Fraction, NonNegativeInt
 from flax_attn.types import JsonObject
 
 Side = Annotated[int, Meta(ge=0, le=8_192)]  # pixels
@@ -53,7 +54,7 @@ def _first(rows: list[JsonObject], number: int) -> Columns:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageFiles(ImageData):
+class ImageFiles(OwnData, ImageData):
     """The user's own images, from a folder or from a `.npz` file.
 
     A folder holds pictures as `train/CLASS/*.png` and `test/CLASS/*.png`, and perhaps
@@ -65,44 +66,33 @@ class ImageFiles(ImageData):
     table `numbers.csv` with the columns `file` and `number`, and the labels of a file are numbers.
 
     Attributes:
-        file: a folder with a folder of pictures for each class, or a file FILE.npz.
         target: what each image has: `classes` or `number`.
         size: pixels along a side of the squares to which images are scaled, and padded by their
             edges. 0 leaves images as they are, all of one size.
         colour: whether pictures keep their colours. Pictures that are all grey have none.
-        valid_fraction: the share of the training images that validates, where there is no `valid`;
-            the share of all where they are split in three.
-        test_fraction: the share of all that tests, where they are split in three.
-        split_by: `input` keeps equal images in one split.
     """
 
-    file: FilePath
     target: Literal["classes", "number"] = "classes"
     size: Side = 0
     colour: bool = True
-    valid_fraction: Fraction = 0.1
-    test_fraction: Fraction = 0.1
-    split_by: SplitBy = "row"
 
     def prepare(self, images: np.ndarray) -> np.ndarray:
         return pictures.scale(images, self.size) if self.size else images
 
-    def load(self, manual_dir: Path | None) -> Raw:
-        path = expanded(self.file)
+    def given(self, name: str) -> Given:
+        path = expanded(name)
         if path.suffix.lower() == ".npz":
-            given, digest = archive.read(path, "images", "labels"), sha256(path)
-            sizes = {np.shape(images)[1:3] for images, _ in given.values()}
+            arrays, digest = archive.read(path, "images", "labels"), sha256(path)
+            sizes = {np.shape(images)[1:3] for images, _ in arrays.values()}
         else:
             read = pictures.read_numbered if self.target == "number" else pictures.read_folder
-            given, digest, sizes = read(path, self.size, self.colour)
+            arrays, digest, sizes = read(path, self.size, self.colour)
         splits = {}
-        for name, pair in given.items():
-            rows = contents.checked(contents.place(name, self.file), self, *pair)
-            splits[name] = rows._replace(inputs=self.prepare(rows.inputs))
+        for split, pair in arrays.items():
+            rows = contents.checked(contents.place(split, name), self, *pair)
+            splits[split] = rows._replace(inputs=self.prepare(rows.inputs))
         contents.check_one_shape(splits)
-        shares = self.valid_fraction, self.test_fraction
-        splits = complete(splits, self.target, *shares, self.seed, self.split_by)
-        return Raw(splits, {self.file: digest}, notes=self.notes(sizes))
+        return Given(splits, digest, self.notes(sizes))
 
     def notes(self, sizes: set[pictures.Size]) -> list[str]:
         """Says how images of these sizes are scaled, if they are."""

@@ -4,7 +4,7 @@ Each kind says what `load` returns. A data set of one's own is a subclass of a k
 """
 
 import abc
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -14,9 +14,10 @@ from jaxtyping import Array
 from msgspec import Meta
 
 from flax_attn.data.raw import Columns, Raw
+from flax_attn.data.text import Rule
 from flax_attn.schema import LARGEST, NonNegativeInt, PositiveInt, Seed, SmallCount
 
-Preprocessing = Literal["news", "news words", "words", "lower", "marked"]
+Preprocessing = Literal["news", "news words", "words", "lower", "cased", "marked"]
 Rules = dict[str, bool]  # whether each holds, by what it expects
 VocabularySize = Annotated[int, Meta(ge=3, le=LARGEST)]  # two are for padding and the unknown
 
@@ -162,18 +163,22 @@ class PairData(Tokens):
 
     Attributes:
         shared_vocabulary: whether one tokenizer serves source and target.
-        is_natural: whether the texts are of languages, whose translations BLEU and chrF measure.
     """
 
     topic = "pairs"
+    rules_of_preparing: ClassVar[Sequence[Rule]] = ()  # those of `prepare`
     input = "text"
     target = "text"
-    is_natural: ClassVar[bool] = True
 
     preprocessing: Preprocessing = "lower"
     max_length: PositiveInt = 100
     num_buckets: SmallCount = 4
     shared_vocabulary: bool = False
+
+    @property
+    def is_natural(self) -> bool:
+        """Returns whether texts are of languages, whose translations BLEU and chrF measure."""
+        return True
 
     def prepare(self, source: str) -> str:
         """Writes a source of the user's as the data set writes its own."""

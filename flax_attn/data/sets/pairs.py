@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from msgspec import Meta
@@ -12,6 +12,7 @@ from flax_attn.data import dates, pairs, toy
 from flax_attn.data.pairs import Pair
 from flax_attn.data.raw import SPLITS, Columns, Raw
 from flax_attn.data.sets.kinds import PairData, Rules
+from flax_attn.data.text import replace
 from flax_attn.files import expanded, sha256
 from flax_attn.schema import Count, FilePath, NonNegativeInt, PositiveInt, SmallCount, require
 
@@ -24,11 +25,13 @@ HeldOut = Annotated[float, Meta(gt=0, lt=1)]
 class MadePairs(PairData):
     """Pairs made in code, whose answers are known."""
 
-    is_natural: ClassVar[bool] = False
-
     num_train: Count = 10_000
     num_valid: Count = 500
     num_test: Count = 1_000
+
+    @property
+    def is_natural(self) -> bool:
+        return False
 
     def _split(self, draw: Callable[[int, int], list[Pair]], most: int) -> Raw:
         """Splits pairs of `draw(seed, number)`, of which there are `most`, or fewer.
@@ -49,6 +52,8 @@ class MadePairs(PairData):
 @dataclass(frozen=True, kw_only=True)
 class Reverse(MadePairs):
     """Words of letters, which become the same letters in reverse."""
+
+    rules_of_preparing = (replace(" ", ""), replace(r"(\S)(?=\S)", r"\1 "))
 
     min_letters: SmallCount = 3
     max_letters: SmallCount = 12
@@ -137,6 +142,14 @@ class PairsTSV(PairData):
         expected = "two columns as data.source_column and data.target_column"
         return super().rules(evaluate) | {expected: differ}
 
+    @property
+    def is_natural(self) -> bool:
+        return self.tokenizer != "character"  # pairs of words, of which there is one right answer
+
+    def rows_in(self, name: str) -> Columns:
+        """Reads all pairs of a file."""
+        return columns_of(pairs.read(expanded(name), self.source_column, self.target_column))
+
     def load(self, manual_dir: Path | None) -> Raw:
         """Splits the pairs in three at random, each once, and all of a source in one part."""
         path = expanded(self.file)
@@ -152,7 +165,10 @@ class PairsTSV(PairData):
         parts = np.split(order, [num_valid, num_valid + num_test])
         rows = (columns_of([pair for i in part for pair in groups[i]]) for part in parts)
         splits: dict[str, Columns] = dict(zip(("valid", "test", "train"), rows))
-        return Raw(splits, {self.file: sha256(path)})
+        texts = [text for rows in splits.values() for text in (*rows.inputs, *rows.targets)]
+        is_lowered = self.preprocessing == "lower" and any(text != text.lower() for text in texts)
+        notes = ["letters are lower-cased; --data.preprocessing=cased keeps their case"]
+        return Raw(splits, {self.file: sha256(path)}, notes=notes * is_lowered)
 
 
 def columns_of(pairs: Sequence[Pair]) -> Columns:

@@ -8,11 +8,13 @@ from typing import Literal
 import jax
 from jaxtyping import Array
 
-from flax_attn.data import archive, contents, shapes
-from flax_attn.data.raw import Columns, Raw, SplitBy, complete
+from flax_attn.data import archive, contents, shapes, signal_tables
+from flax_attn.data.raw import ALL, Columns, Raw
 from flax_attn.data.sets.kinds import Rules, SignalData
+from flax_attn.data.sets.own import Given, OwnData
+from flax_attn.errors import UsageError
 from flax_attn.files import expanded, sha256
-from flax_attn.schema import Count, FilePath, Fraction, NonNegativeInt
+from flax_attn.schema import Count, Fraction, NonNegativeInt, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,36 +60,51 @@ def _rows(examples: shapes.Examples) -> Columns:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignalsNPZ(SignalData):
-    """The user's own signals, from a `.npz` file.
+class SignalFiles(OwnData, SignalData):
+    """The user's own signals, from a `.npz` file or a table.
 
-    The file has the arrays `train_inputs`, `train_targets`, `test_inputs` and `test_targets`, and
-    perhaps `valid_inputs` and `valid_targets`. Or it has `inputs` and `targets` alone, which are
-    split in three at random. Inputs are `(n, t)` or `(n, t, channels)`. Targets are signals
-    `(n, t)`, numbers `(n,)`, or the names of classes `(n,)`.
+    A `.npz` file has the arrays `train_inputs`, `train_targets`, `test_inputs` and `test_targets`,
+    and perhaps `valid_inputs` and `valid_targets`. Or it has `inputs` and `targets` alone, which
+    are split in three. Inputs are `(n, t)` or `(n, t, channels)`, with NaN after the end of those
+    that are shorter. Targets are signals `(n, t)`, numbers `(n,)`, or the names of classes `(n,)`.
+
+    A table has a row for each signal, or a row for each point in time: `data.signal_tables.read`
+    says how it is read. It has no targets that are signals.
 
     Attributes:
-        file: the path of the file, FILE.npz.
         target: what each signal has: `signal`, `number` or `classes`.
-        valid_fraction: the share of the training signals that validates, where the file has no
-            `valid_inputs`; the share of all where they are split in three.
-        test_fraction: the share of all that tests, where they are split in three.
-        split_by: `input` keeps equal signals in one split.
+        label_column: of a table, the column of classes or numbers, by name or number from 1.
+        id_column, time_column: of a table with a row for each point in time, the columns that say
+            of which signal and when. A table without both has a row for each signal.
     """
 
-    file: FilePath
     target: Literal["signal", "number", "classes"] = "signal"
-    valid_fraction: Fraction = 0.1
-    test_fraction: Fraction = 0.1
-    split_by: SplitBy = "row"
+    label_column: str = "label"
+    id_column: str = "id"
+    time_column: str = "time"
 
-    def load(self, manual_dir: Path | None) -> Raw:
-        path = expanded(self.file)
-        splits = {
-            name: contents.checked(contents.place(name, self.file), self, *pair)
-            for name, pair in archive.read(path, "inputs", "targets").items()
-        }
-        contents.check_one_shape(splits)
-        shares = self.valid_fraction, self.test_fraction
-        splits = complete(splits, self.target, *shares, self.seed, self.split_by)
-        return Raw(splits, {self.file: sha256(path)})
+    def given(self, name: str) -> Given:
+        path = expanded(name)
+        if path.suffix.lower() in signal_tables.ENDINGS:
+            splits = {ALL: self.in_table(path)}
+        else:
+            arrays = archive.read(path, "inputs", "targets")
+            splits = {
+                split: contents.checked(contents.place(split, name), self, *pair)
+                for split, pair in arrays.items()
+            }
+            contents.check_one_shape(splits)
+        return Given(splits, sha256(path))
+
+    def in_table(self, path: Path) -> Columns:
+        """Reads signals with their targets from a table."""
+        is_signal = self.target == "signal"
+        require(not is_signal, f"classes or numbers as data.target for a table, {path}")
+        columns = self.label_column, self.id_column, self.time_column
+        signals, cells = signal_tables.read(path, *columns)
+        if cells is None:
+            raise UsageError(
+                f"no column '{self.label_column}' in {path}; name it by data.label_column"
+            )
+        targets = signal_tables.numbers_of(path, cells) if self.target == "number" else cells
+        return contents.checked(str(path), self, signals, targets)

@@ -1,7 +1,6 @@
 """Data sets of texts, with the class or a number of each."""
 
-import abc
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -9,10 +8,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from flax_attn.data import table
-from flax_attn.data.raw import ALL, Columns, Raw, SplitBy, complete
-from flax_attn.data.sets.kinds import Rules, TextData
+from flax_attn.data.raw import ALL, Columns, Raw, complete
+from flax_attn.data.sets.kinds import TextData
+from flax_attn.data.sets.own import Given, OwnData
 from flax_attn.files import expanded, sha256
-from flax_attn.schema import FilePath, Fraction, require
+from flax_attn.schema import Fraction, require
 from flax_attn.types import JsonObject
 
 if TYPE_CHECKING:
@@ -92,73 +92,38 @@ def _distinct(phrases: "list[Phrase]") -> "list[Phrase]":
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextTable(TextData):
-    """The user's own table of texts, with commas, semicolons or tabs between.
+class TextCSV(OwnData, TextData):
+    """The user's own table of texts and labels, with commas, semicolons or tabs between.
 
     Attributes:
-        file: a table FILE.csv or FILE.tsv; split in three, or in two with a `test_file`.
-        test_file: a table for the test; '' for none.
         text_column: by name, with a header in the first row, or by number from 1.
-        valid_fraction, test_fraction: shares that validate and test.
-        split_by: `input` keeps rows with equal texts in one split.
-    """
-
-    file: FilePath
-    test_file: str = ""
-    text_column: str = "text"
-    valid_fraction: Fraction = 0.1
-    test_fraction: Fraction = 0.1
-    split_by: SplitBy = "row"
-
-    def rules(self, evaluate: Collection[str]) -> Rules:
-        has_test = bool(self.test_file or self.test_fraction)
-        return super().rules(evaluate) | {
-            "data.test_fraction above 0, or a data.test_file": has_test
-        }
-
-    @abc.abstractmethod
-    def rows_in(self, path: str) -> Columns:
-        """Reads the rows of a file."""
-
-    def load(self, manual_dir: Path | None) -> Raw:
-        given = {ALL: self.rows_in(self.file)}
-        if self.test_file:
-            given = {"train": given[ALL], "test": self.rows_in(self.test_file)}
-        shares = self.valid_fraction, self.test_fraction
-        splits = complete(given, self.target, *shares, self.seed, self.split_by)
-        is_enough = {"train", "test"} <= splits.keys()
-        require(is_enough, f"enough rows in {self.file} for training and test")
-        files = {path: sha256(expanded(path)) for path in (self.file, self.test_file) if path}
-        return Raw(splits, files)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextCSV(TextTable):
-    """The user's own table of texts and labels, as `TextTable` reads it.
-
-    Attributes:
         label_column: as `text_column`.
     """
 
+    text_column: str = "text"
     label_column: str = "label"
 
-    def rows_in(self, path: str) -> Columns:
-        return Columns(*table.read(expanded(path), self.text_column, self.label_column))
+    def given(self, name: str) -> Given:
+        path = expanded(name)
+        rows = Columns(*table.read(path, self.text_column, self.label_column))
+        return Given({ALL: rows}, sha256(path))
 
 
 @dataclass(frozen=True, kw_only=True)
-class NumberCSV(TextTable):
-    """The user's own table of texts and numbers, as `TextTable` reads it.
+class NumberCSV(OwnData, TextData):
+    """The user's own table of texts and numbers, as that of `TextCSV`.
 
     Attributes:
+        text_column: by name, with a header in the first row, or by number from 1.
         number_column: as `text_column`.
     """
 
     target = "number"
 
+    text_column: str = "text"
     number_column: str = "number"
 
-    def rows_in(self, path: str) -> Columns:
-        columns = self.text_column, self.number_column
-        texts, numbers = table.read_numbers(expanded(path), *columns)
-        return Columns(texts, np.array(numbers, np.float32))
+    def given(self, name: str) -> Given:
+        path = expanded(name)
+        texts, numbers = table.read_numbers(path, self.text_column, self.number_column)
+        return Given({ALL: Columns(texts, np.array(numbers, np.float32))}, sha256(path))

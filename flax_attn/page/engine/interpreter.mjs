@@ -13,6 +13,7 @@ import { ELEMENTS } from "./elements.mjs";
 import { OPS } from "./ops.mjs";
 import { ROWS } from "./rows.mjs";
 import { readCharacters, rowOfLast, writtenBy } from "./texts.mjs";
+import { oneOf, readWhole, withoutPadding, writtenApart, writtenWhole } from "./words.mjs";
 
 const PRIMITIVES = { ...ELEMENTS, ...OPS, ...ROWS, ...DOTS, ...CONTROL };
 const FARTHEST = 2 ** 30; // the reach where there is none
@@ -41,7 +42,7 @@ export function open(live) {
         if (inputs.error) return refused(inputs.error);
         update(graph, orders[name], state, inputs.arrays);
         const reply = replyOf(live, program.outputs, state.values, request.brief);
-        return inputs.text ? aboutText(reply, inputs.text) : reply;
+        return inputs.text ? aboutText(reply, inputs.text, live.text) : reply;
       } catch (error) {
         return refused(`the model could not answer (${error.message})`);
       }
@@ -136,9 +137,10 @@ function update(graph, steps, state, inputs) {
 
 /** The arrays of a request, by the numbers of the inputs; or an error in one line. */
 function inputsOf(live, types, { inputs = {}, settings = {} }) {
-  const text = live.text && readCharacters(live.text, String(inputs.text ?? ""));
+  const read = live.text?.rules ? readWhole : readCharacters;
+  const text = live.text && read(live.text, String(inputs.text ?? ""));
   if (text?.error) return text;
-  const arrays = text ? [text.tokens, [text.tokens.length - 1]] : [];
+  const arrays = text ? [text.ids, [text.ids.length - (live.text.rules ? 0 : 1)]] : [];
   for (const { name, shape } of live.inputs) {
     const [data, size] = [inputs[name]?.data ?? [], product(shape)];
     if (data.length !== size)
@@ -164,20 +166,38 @@ function inputsOf(live, types, { inputs = {}, settings = {} }) {
   return { arrays: filled, text };
 }
 
-/** The reply about a text: its tokens, and what its last one looks at. */
-function aboutText(reply, { tokens, written, note }) {
-  const ofLast = (arrays) =>
-    Object.fromEntries(
-      Object.entries(arrays).map(([name, array]) => [name, rowOfLast(array, tokens.length)]),
-    );
-  return {
-    ...reply,
-    tokens: written,
-    known: tokens.map(() => true),
-    attention: ofLast(reply.attention),
-    scores: reply.scores && ofLast(reply.scores),
-    note: note ?? reply.note,
-  };
+/** The reply about a text: its tokens, and what each, or of texts that go on the last, looks at. */
+function aboutText(reply, { ids, written, known, note }, rule) {
+  const own = { tokens: written, known: known ?? ids.map(() => true), note: note ?? reply.note };
+  const count = ids.length;
+  if (reply.found) return { ...reply, ...foundOf(reply, count, rule), ...own, found: null };
+  const cut = (array) =>
+    rule.rules ? withoutPadding(array, rule.most, count) : rowOfLast(array, count);
+  const allCut = (arrays) =>
+    Object.fromEntries(Object.entries(arrays).map(([name, array]) => [name, cut(array)]));
+  const scores = reply.scores && allCut(reply.scores);
+  return { ...reply, ...own, attention: allCut(reply.attention), scores };
+}
+
+/** The texts that a search has found, the best first. */
+function foundOf({ found, attention, scores }, count, { target }) {
+  const longest = found.tokens.shape[1];
+  const best = found.lengths.data.map((length, i) => {
+    const ids = found.tokens.data.slice(i * longest, i * longest + length);
+    const cut = (arrays) =>
+      Object.fromEntries(
+        Object.entries(arrays).map(([name, array]) => [name, oneOf(array, i, length, count)]),
+      );
+    return {
+      text: writtenWhole(target, ids),
+      tokens: writtenApart(target, ids),
+      score: found.merits.data[i],
+      attention: cut(attention),
+      scores: scores && cut(scores),
+    };
+  });
+  const { text, attention: ofFirst, scores: scoresOfFirst } = best[0];
+  return { text, attention: ofFirst, scores: scoresOfFirst, best };
 }
 
 /** A reply of the model, in the form that the server has too; a brief one has no weights. */
@@ -188,13 +208,15 @@ function replyOf(live, outputs, values, brief = false) {
     return names.map((name) => [name.slice(prefix.length), array(outputs[name])]);
   };
   const scores = under("scores/");
-  const result = array(outputs.outputs);
+  const result = outputs.outputs ? array(outputs.outputs) : null; // a search finds texts
   const named = live.classes && likeliestOf(result.data);
+  const found = ["tokens", "lengths", "merits"].map((name) => [name, outputs[name]]);
   return {
     ...NOTHING,
     outputs: result,
+    found: result ? null : Object.fromEntries(found.map(([name, value]) => [name, array(value)])),
     classes: named && named.map((i) => [live.classes[i], result.data[i]]),
-    writes: named && live.text && named.map((i) => writtenBy(live.text, i)),
+    writes: named && live.text?.first && named.map((i) => writtenBy(live.text, i)),
     attention: Object.fromEntries(under("attention/")),
     scores: scores.length ? Object.fromEntries(scores) : null,
     note: live.note,

@@ -4,7 +4,7 @@ import { range } from "../lists.mjs";
 
 /**
  * The tokens of a text, its last ones where it is long.
- * @returns {{tokens: number[], written: string[], note: string|null} | {error: string}}
+ * @returns {{ids: number[], written: string[], note: string|null} | {error: string}}
  */
 export function readCharacters(rule, text) {
   const { entries, codes, first, start, always, most } = rule;
@@ -20,9 +20,9 @@ export function readCharacters(rule, text) {
   }
   const own = characters.map(tokenOf);
   const whole = always || !own.length ? [...start, ...own] : own;
-  const tokens = whole.slice(-most);
+  const ids = whole.slice(-most);
   const note = whole.length > most ? `the model reads the last ${most} tokens` : null;
-  return { tokens, written: tokens.map((token) => entries[token]), note };
+  return { ids, written: ids.map((token) => entries[token]), note };
 }
 
 /** The code points that a token writes; null for one that stands for no character. */

@@ -9,12 +9,13 @@ import jax
 import numpy as np
 
 from flax_attn.data.raw import Raw
-from flax_attn.errors import UsageError, counted
+from flax_attn.errors import counted
 from flax_attn.models.forward import Inputs
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies
 from flax_attn.tasks.artifacts import Kept, Look, Prediction
 from flax_attn.tasks.asking import Asked
+from flax_attn.tasks.baselines import Features
 from flax_attn.tasks.requests import Request
 from flax_attn.types import JsonObject, Tree, UserInput
 
@@ -103,8 +104,6 @@ class Input(abc.ABC):
     def live_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Returns the shapes of one example by name, for a model that lives in a page."""
         sample = self.sample(1)
-        if isinstance(sample, dict):  # tokens and their lengths
-            raise UsageError(f"its texts become tokens in Python; {SERVED}")
         return {"inputs": jax.ShapeDtypeStruct(sample.shape, sample.dtype)}
 
     def tokenization(self) -> JsonObject | None:
@@ -114,6 +113,10 @@ class Input(abc.ABC):
     @abc.abstractmethod
     def read(self, inputs: UserInput) -> Encoded:
         """Encodes a user's inputs. Raises a UsageError for inputs of another kind."""
+
+    def covered(self, row: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns an input with one part after another covered, by the name of the part."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def requested(self, request: Request) -> Requested:
@@ -127,9 +130,9 @@ class Input(abc.ABC):
         """Returns the arrays that a run keeps of its first test examples."""
         return {"inputs": np.asarray(arrays)}
 
-    def baselines(self, raw: Raw) -> dict[str, float]:
-        """Measures simple classifiers on the test split, by name."""
-        return {}
+    def features(self, train: UserInput, test: UserInput) -> Features | None:
+        """Computes numbers for a simple model by scikit-learn; None for inputs without any."""
+        return None
 
     @classmethod
     @abc.abstractmethod

@@ -1,5 +1,6 @@
 """Images with numbers in [0, 1]: `(n, height, width)`, or `(n, height, width, 3)` in colour."""
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,9 +13,10 @@ from flax_attn.data.sets import ImageData
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs
 from flax_attn.runs.reading import Record
-from flax_attn.tasks import replies, user_files
+from flax_attn.tasks import baselines, replies, user_files
 from flax_attn.tasks.artifacts import Kept, Look, Prediction, first_attention
 from flax_attn.tasks.asking import Asked
+from flax_attn.tasks.baselines import Features
 from flax_attn.tasks.inputs.base import Encoded, Input, Requested, title_of
 from flax_attn.tasks.requests import Request
 from flax_attn.tasks.token_rows import STRONG
@@ -22,6 +24,9 @@ from flax_attn.types import JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
     from flax_attn.analysis.drawing import Figure
+
+
+CELLS = 4  # along each side of an image, which are covered in turn
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,17 @@ class Images(Input):
             )
         return images
 
+    def covered(self, row: np.ndarray) -> dict[str, np.ndarray]:
+        """Paints one cell of a grid after another with the median of each colour."""
+        ground, made = np.median(row, axis=(0, 1)), {}
+        rows, columns = (np.linspace(0, side, CELLS + 1).astype(int) for side in row.shape[:2])
+        for i, (top, bottom) in enumerate(itertools.pairwise(rows), 1):
+            for j, (left, right) in enumerate(itertools.pairwise(columns), 1):
+                image = row.copy()
+                image[top:bottom, left:right] = ground
+                made[f"row {i}, column {j} of {CELLS} x {CELLS}"] = image
+        return made
+
     def requested(self, request: Request) -> Requested:
         source = request.source
         if request.texts or source is None:
@@ -121,6 +137,9 @@ class Images(Input):
             raise UsageError(f"expected one image, got {len(image)}")
         looked = look(image)
         return looked, replies.attended(looked)
+
+    def features(self, train: UserInput, test: UserInput) -> Features | None:
+        return baselines.of_pixels(np.asarray(train), np.asarray(test))
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:

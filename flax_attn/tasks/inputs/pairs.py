@@ -4,11 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
 
 from flax_attn.data.raw import Columns, Raw
 from flax_attn.data.sets import PairData
-from flax_attn.data.text import PREPROCESSING, join_words, pad
+from flax_attn.data.text import (
+    PREPROCESSING,
+    RULES,
+    RULES_OF_JOINS,
+    join_words,
+    pad,
+    rules_of_javascript,
+)
 from flax_attn.data.tokenizers import (
     Tokenizer,
     bracketed,
@@ -23,7 +31,14 @@ from flax_attn.tasks import replies, requests
 from flax_attn.tasks.artifacts import Kept, Look, Prediction
 from flax_attn.tasks.asking import LEAST_LENGTH, Asked, check_length, longer, rounded
 from flax_attn.tasks.inputs.base import Encoded, Input, Requested
-from flax_attn.tasks.inputs.texts import Part, as_texts, check_sizes, knows_any
+from flax_attn.tasks.inputs.texts import (
+    Part,
+    as_texts,
+    check_sizes,
+    knows_any,
+    live_shapes,
+    reading,
+)
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
@@ -146,6 +161,24 @@ class Pairs(Input):
         tokens, lengths = np.zeros((number, 2), np.int32), np.ones(number, np.int32)
         sources = {"source": tokens, "source_lengths": lengths}
         return sources | {"target": tokens, "target_lengths": lengths}
+
+    def live_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        return live_shapes("source", "source_lengths", self.live_length)
+
+    @property
+    def live_length(self) -> int:
+        """Returns the most tokens of a source in a page: twice those of the longest in training."""
+        most = min(2 * self.longest["source"], self.data.max_length)
+        return most + (most == self.max_length)  # as in `answer`
+
+    def tokenization(self) -> JsonObject:
+        data, written = self.data, self.target.to_json()
+        joins = RULES_OF_JOINS if data.preprocessing == "words" else []
+        target = {"entries": written.get("entries"), "joins": rules_of_javascript(joins)}
+        target |= {"between": " " if written["kind"] == "word" else ""}
+        most = {"most": self.live_length, "cut": False, "ends": [], "target": target}
+        rules = [*data.rules_of_preparing, *RULES[data.preprocessing]]
+        return reading(self.source, rules) | most
 
     def shapes(self) -> Tree:
         return {"source": "b, s", "source_lengths": "b"}

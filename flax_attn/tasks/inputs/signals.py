@@ -7,21 +7,27 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 import numpy as np
 
+from flax_attn.data import contents
 from flax_attn.data.contents import float32
 from flax_attn.data.raw import Raw
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs
 from flax_attn.runs.reading import Record
-from flax_attn.tasks import replies, user_files
+from flax_attn.schema import require
+from flax_attn.tasks import baselines, replies, user_files
 from flax_attn.tasks.artifacts import Kept, Look, Prediction, first_attention
 from flax_attn.tasks.asking import Asked
-from flax_attn.tasks.inputs.base import Encoded, Input, Requested, title_of
+from flax_attn.tasks.baselines import Features
+from flax_attn.tasks.inputs.base import SERVED, Encoded, Input, Requested, title_of
 from flax_attn.tasks.requests import Request
 from flax_attn.types import Json, JsonObject, Tree, UserInput
 
 if TYPE_CHECKING:
     from flax_attn.analysis.drawing import Figure
+
+
+STRETCHES = 10  # of a signal, of which two neighbours are covered in turn
 
 
 class Normalization(NamedTuple):
@@ -33,7 +39,7 @@ class Normalization(NamedTuple):
     @classmethod
     def of(cls, *arrays: Tree) -> "Normalization":
         """Computes the mean and deviation of all elements of all arrays, in double precision."""
-        parts = [np.ravel(array) for array in arrays]
+        parts = [part[~np.isnan(part)] for part in map(np.ravel, arrays)]  # NaN is behind an end
         count = sum(len(part) for part in parts)
         mean = sum(part.sum(dtype=np.float64) for part in parts) / count
         squares = sum(np.square(np.subtract(part, mean, dtype=np.float64)).sum() for part in parts)
@@ -59,8 +65,9 @@ class Signals(Input):
     and targets of the training and validation splits together, as in the tutorial on shapes.
 
     Attributes:
-        shape: the length and the number of channels.
+        shape: the length and the number of channels; of several lengths the longest.
         normalization: None for data that are used as they are.
+        padded: whether lengths differ. Then NaN stands after the ends of shorter signals.
     """
 
     name = "signal"
@@ -68,6 +75,7 @@ class Signals(Input):
 
     shape: tuple[int, int]
     normalization: Normalization | None
+    padded: bool = False
 
     @classmethod
     def fit(cls, data: DataSet, raw: Raw, with_targets: bool) -> "Signals":
@@ -75,24 +83,27 @@ class Signals(Input):
         for split in splits:
             check_rows(data, split.inputs)
         _, length, channels = splits[0].inputs.shape
+        padded = any(bool(np.isnan(split.inputs).any()) for split in raw.splits.values())
         if not getattr(data, "normalized", True):
-            return cls(data, (length, channels), None)
+            return cls(data, (length, channels), None, padded)
         arrays = [array for split in splits for array in split[:2]]
         normalization = Normalization.of(*arrays if with_targets else arrays[:1])
         if normalization.std == 0:
             raise UsageError("expected signals that vary in the training split, got one number")
-        return cls(data, (length, channels), normalization)
+        return cls(data, (length, channels), normalization, padded)
 
     @classmethod
     def restore(cls, data: DataSet, kept: Kept) -> "Signals":
         length, channels = kept.derived["shape"]
         stored = kept.derived.get("inputs")
-        return cls(data, (length, channels), stored and Normalization.restore(stored))
+        normalization = stored and Normalization.restore(stored)
+        return cls(data, (length, channels), normalization, bool(kept.sizes.get("padded")))
 
     @property
     def kept(self) -> Kept:
         stored = self.normalization and {"inputs": self.normalization._asdict()}
-        return Kept({"shape": list(self.shape)} | (stored or {}))
+        sizes: dict[str, int] = {"padded": True} if self.padded else {}
+        return Kept({"shape": list(self.shape)} | (stored or {}), sizes)
 
     def encode(self, raw: UserInput) -> Inputs:
         return raw
@@ -106,18 +117,33 @@ class Signals(Input):
     def shapes(self) -> Tree:
         return f"b, t, {self.shape[1]}"
 
+    def live_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        if self.padded:
+            raise UsageError(f"its signals have several lengths; {SERVED}")
+        return super().live_shapes()
+
     def read(self, inputs: UserInput) -> Encoded:
         return Encoded(self.rows(inputs))
 
     def rows(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
         """Returns signals `(t,)`, `(n, t)` or `(n, t, channels)` as float32 `(n, t, channels)`.
 
-        Those of one channel have the length of training. Several series may have another.
+        Those of one channel have the length of training. Several series may have another, and so
+        may a list of signals where training had several lengths.
 
         Raises:
             UsageError: signals of another shape, or numbers that are not finite.
         """
-        signals, (length, channels) = float32(source, inputs), self.shape
+        (length, channels) = self.shape
+        if self.padded:
+            is_point = np.shape(inputs[0]) in ((), (channels,))  # of a signal that is given alone
+            rows = contents.signals(source, [inputs] if is_point else inputs)
+            fits = rows.shape[-1] == channels
+            require(fits, f"signals of {channels} channels in {source}, got {rows.shape[-1]}")
+            longest = int((~np.isnan(rows).any(axis=-1)).sum(axis=1).max())
+            require(longest <= length, f"at most {length} points in {source}, got {longest}")
+            return contents.lengthened(list(rows[:, :longest]), length)
+        signals = float32(source, inputs)
         if channels == 1:
             shapes = f"({length},), (n, {length}) or (n, {length}, 1)"
             rows = [self.shape, (length,)]
@@ -131,6 +157,17 @@ class Signals(Input):
             raise UsageError(f"expected finite numbers in {source}, got some that are not")
         return signals.reshape(-1, *(self.shape if channels == 1 else signals.shape[-2:]))
 
+    def covered(self, row: np.ndarray) -> dict[str, np.ndarray]:
+        """Draws a straight line in place of a fifth of the signal, every tenth of it."""
+        length = int((~np.isnan(row).any(axis=-1)).sum())
+        ends = np.linspace(0, length, max(2, min(length, STRETCHES)) + 1).astype(int)
+        made = {}
+        for first, last in zip(ends, ends[2:]):
+            outer = [max(first - 1, 0), min(last, length - 1)]
+            line = np.linspace(row[outer[0]], row[outer[1]], last - first + 2)[1:-1]
+            made[f"points {first} to {last - 1}"] = np.concatenate([row[:first], line, row[last:]])
+        return made
+
     def requested(self, request: Request) -> Requested:
         if request.texts or request.source is None:
             raise UsageError(
@@ -138,16 +175,22 @@ class Signals(Input):
                 f"run on signals"
             )
         source = request.source
-        signals = user_files.read_signals(source)
+        names = {"label_column": "label", "id_column": "id", "time_column": "time"}
+        columns = [getattr(self.data, name, default) for name, default in names.items()]
+        signals = user_files.read_signals(source, columns)
         number = len(self.rows(signals, str(source)))
         return Requested([f"signal {i}" for i in range(number)], signals)
 
     def answer(self, asked: Asked, look: Look) -> tuple[dict[str, Tree], JsonObject]:
-        looked = look(self.rows(asked.numbers(), "the input"))
-        return looked, replies.attended(looked)
+        rows = self.rows(asked.numbers(), "the input")
+        looked, length = look(rows), int((~np.isnan(rows[0]).any(axis=-1)).sum())
+        return looked, replies.attended(looked, rows.shape[1], length)
 
     def tested(self, raw: UserInput, arrays: Inputs) -> dict[str, np.ndarray]:
         return {"inputs": np.asarray(raw)}
+
+    def features(self, train: UserInput, test: UserInput) -> Features | None:
+        return baselines.of_signals(np.asarray(train), np.asarray(test))
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:
@@ -160,6 +203,15 @@ class Signals(Input):
             for (center, first, last, kind, _, _), height in zip(shapes.spans(shown), heights)
         ]
         return {"inputs": channels_of(run, "inputs", index), "marks": marks}
+
+    @classmethod
+    def weights(cls, run: Record, index: int) -> dict[str, np.ndarray]:
+        """Returns the attention up to the end of the example."""
+        array = run.examples["inputs"][index]
+        length, weights = int((~np.isnan(array).any(axis=-1)).sum()), super().weights(run, index)
+        if length == len(array):
+            return weights
+        return {name: matrix[:, :length, :length] for name, matrix in weights.items()}
 
     @classmethod
     def draw_examples(
@@ -182,12 +234,16 @@ class Signals(Input):
 
 
 def channels_of(run: Record, name: str, index: int) -> Json:
-    """Returns an array of an example as channels `(channels, t)`."""
-    return replies.numbers(np.atleast_2d(run.examples[name][index].T))
+    """Returns an array of an example as channels `(channels, t)`, up to its end."""
+    array = run.examples[name][index]
+    return replies.numbers(np.atleast_2d(array[~np.isnan(array).any(axis=-1)].T))
 
 
 def check_rows(data: DataSet, inputs: np.ndarray | jax.Array) -> None:
-    """Raises a UsageError for signals of a data set that are of no shape, or not finite."""
-    if inputs.ndim != 3 or not np.isfinite(inputs).all():
+    """Raises a UsageError for signals of a data set that are of no shape, or not finite.
+
+    NaN may stand after the end of a signal.
+    """
+    if inputs.ndim != 3 or not np.isfinite(inputs[:, 0]).all() or np.isinf(inputs).any():
         name, got = type(data).__name__, inputs.shape
         raise UsageError(f"expected finite signals (n, t, channels) from {name}, got {got}")

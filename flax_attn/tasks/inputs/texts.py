@@ -4,20 +4,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
 
 from flax_attn.analysis.token_weights import of_hops
 from flax_attn.data import ngrams, tokenizers
 from flax_attn.data.raw import Raw
 from flax_attn.data.sets.kinds import ReadTexts
-from flax_attn.data.text import END, PREPROCESSING, START, pad
+from flax_attn.data.text import (
+    END,
+    PREPROCESSING,
+    RULES,
+    START,
+    UNESCAPE,
+    Rule,
+    pad,
+    rules_of_javascript,
+)
+from flax_attn.data.tokenizers import Tokenizer
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import baselines, replies, requests
 from flax_attn.tasks.artifacts import Kept, Look, Prediction, first_attention
 from flax_attn.tasks.asking import Asked, check_length, longer, rounded
-from flax_attn.tasks.inputs.base import Encoded, Input, Requested, title_of
+from flax_attn.tasks.baselines import Features
+from flax_attn.tasks.inputs.base import SERVED, Encoded, Input, Requested, title_of
 from flax_attn.tasks.token_rows import STRONG, token_weights
 from flax_attn.types import JsonObject, Tree, UserInput
 
@@ -121,6 +133,15 @@ class Texts(Input):
             inputs["ngrams"] = np.zeros((*shape, ngrams.A_WORD), dtype)
         return inputs
 
+    def live_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        if self.data.num_pairs or self.data.num_ngrams:
+            raise UsageError(f"it reads pairs and parts of words, which Python makes; {SERVED}")
+        return live_shapes("tokens", "lengths", self.data.max_length)
+
+    def tokenization(self) -> JsonObject:
+        most = {"most": self.data.max_length, "cut": True, "ends": [START, END]}
+        return reading(self.tokenizer, RULES[self.data.preprocessing]) | most
+
     def shapes(self) -> dict[str, str]:
         shapes = {"tokens": "b, t", "lengths": "b", "pairs": "b, t", "ngrams": "b, t, ..."}
         return {name: shapes[name] for name in self.sample(1)}
@@ -214,9 +235,8 @@ class Texts(Input):
         width = tokens.shape[1]
         return {"inputs": tokens, "lengths": arrays["lengths"], "words": table_of(words, width)}
 
-    def baselines(self, raw: Raw) -> dict[str, float]:
-        clean = lambda split: ([self.clean(text) for text in split.inputs], split.targets)
-        return baselines.measure(clean(raw.splits["train"]), clean(raw.splits["test"]))
+    def features(self, train: UserInput, test: UserInput) -> Features | None:
+        return baselines.of_words(*([self.clean(text) for text in rows] for rows in (train, test)))
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:
@@ -258,6 +278,30 @@ class Texts(Input):
             return figures.attention_on_tokens(words, weights, [], f"{verdicts[0][0]}: {STRONG}")
         title = f"{title_of(len(words), shown, 'text')}: {STRONG}"
         return figures.attention_on_tokens(words[:shown], weights[:shown], verdicts[:shown], title)
+
+
+def live_shapes(tokens: str, lengths: str, most: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """Returns the shapes of one text in a page, by name: its tokens, and how many there are."""
+    shape = lambda *sizes: jax.ShapeDtypeStruct(sizes, np.dtype(np.int32))
+    return {tokens: shape(1, most), lengths: shape(1)}
+
+
+def reading(tokenizer: Tokenizer, rules: Sequence[Rule]) -> JsonObject:
+    """Returns how a page makes tokens of a text.
+
+    Characters go by their code points, as a page shows entries with escapes.
+
+    Raises:
+        UsageError: byte pairs, or the entities of HTML, which become tokens in Python.
+    """
+    content = tokenizer.to_json()
+    if "entries" not in content or UNESCAPE in rules:
+        raise UsageError(f"its texts become tokens in Python; {SERVED}")
+    entries, is_word = content["entries"], content["kind"] == "word"
+    codes = None if is_word else [ord(one) if len(one) == 1 else None for one in entries]
+    part = tokenizers.PATTERNS["word"] if is_word else r"[\s\S]"
+    rules = rules_of_javascript(rules)
+    return {"rules": rules, "part": part, "entries": entries, "codes": codes}
 
 
 def as_texts(inputs: UserInput) -> list[str]:

@@ -11,7 +11,9 @@ from jaxtyping import Array
 
 from flax_attn.data.raw import Columns, Raw
 from flax_attn.runs.reading import Record
+from flax_attn.tasks import baselines
 from flax_attn.tasks.artifacts import Evaluation, Kept, LossAndMetrics, Prediction, Recipe
+from flax_attn.tasks.comparison import ExampleScores
 from flax_attn.tasks.inputs.base import Data, Input
 from flax_attn.training.metrics import (
     largest,
@@ -109,6 +111,20 @@ class Target(abc.ABC):
         """
         raise NotImplementedError
 
+    def baselines(self, raw: Raw) -> dict[str, ExampleScores]:
+        """Scores simple models on the test split, by name and metric."""
+        return {}
+
+    def regressed(self, raw: Raw, targets: np.ndarray) -> dict[str, np.ndarray]:
+        """Predicts the test split by regression on features of the inputs, by name.
+
+        It is empty without scikit-learn, or for inputs that have no features.
+        """
+        if not baselines.has_sklearn():
+            return {}
+        features = self.inputs.features(raw.splits["train"].inputs, raw.splits["test"].inputs)
+        return baselines.predicted(features, targets, self.name == "classes")
+
     def reply(self, output: np.ndarray) -> JsonObject:
         """Returns the decoded output of one example as a page shows it."""
         raise NotImplementedError
@@ -144,15 +160,9 @@ class Target(abc.ABC):
         """Returns what the model of a run does, and how well it does it on test data."""
 
     @classmethod
-    def baseline_note(cls, run: Record) -> str:
-        """Returns what the figure of the sentence is to be compared with; empty for nothing."""
-        return ""
-
-    @classmethod
     def remarks(cls, run: Record, data: Data) -> list[str]:
-        """Returns lines to print after training."""
-        note = cls.baseline_note(run)
-        return [note] if note else []
+        """Returns lines to print after training, below the comparison with simple models."""
+        return []
 
     @classmethod
     @abc.abstractmethod

@@ -19,9 +19,9 @@ from flax_attn.data.raw import Raw
 from flax_attn.data.sets import DataSet
 from flax_attn.data.sets.texts import TextCSV
 from flax_attn.data.text import encode_labels
-from flax_attn.errors import escaped
+from flax_attn.errors import escaped, shortened
 from flax_attn.runs.reading import Record
-from flax_attn.tasks import baselines, replies
+from flax_attn.tasks import replies
 from flax_attn.tasks.artifacts import (
     Evaluation,
     Kept,
@@ -31,6 +31,7 @@ from flax_attn.tasks.artifacts import (
     first_attention,
     outputs_of,
 )
+from flax_attn.tasks.comparison import ExampleScores
 from flax_attn.tasks.inputs import INPUTS
 from flax_attn.tasks.inputs.base import Input
 from flax_attn.tasks.targets.base import Target, probabilities, with_penalty
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 
     from flax_attn.analysis.drawing import Figure
 
+LARGEST = "the largest class alone"
+MOST_CONFUSED = 30  # classes of which a page counts which is taken for which
+MOST_RECALLS = 10  # classes, above which those of the least recall are named
 MOST_DESCRIBED = 100  # classes, above which the most probable are described
 BEST_MODEL = "ngram_attention"
 WHY_BEST = "also reads parts of words and pairs of words; wants some thousand texts"
@@ -136,7 +140,13 @@ class Classes(Target):
             "predictions": probabilities(logits[0, :shown]),
             "confusion": matrices.sum(axis=0).astype(np.int64),
         }
-        return Evaluation(arrays, metrics, {"classes": by_class})
+        hits = (logits.argmax(axis=-1) == targets).mean(axis=0)
+        return Evaluation(arrays, metrics, {"classes": by_class}, scores={"accuracy": hits})
+
+    def baselines(self, raw: Raw) -> dict[str, ExampleScores]:
+        labels, right = (self.encode(raw.splits[name].targets) for name in ("train", "test"))
+        answers = self.regressed(raw, labels) | {LARGEST: np.bincount(labels).argmax()}
+        return {name: {"accuracy": 1.0 * (answer == right)} for name, answer in answers.items()}
 
     def reply(self, output: np.ndarray) -> JsonObject:
         return replies.classified(output, self.names)
@@ -185,15 +195,11 @@ class Classes(Target):
         return f"names the right one of {count} classes for {right:.3g} % of the test {noun}"
 
     @classmethod
-    def baseline_note(cls, run: Record) -> str:
-        simple = run.summary.get("baselines")
-        return f"Beside it: {baselines.clause(simple)}." if simple else ""
-
-    @classmethod
     def remarks(cls, run: Record, data: DataSet) -> list[str]:
-        """Returns the baselines beside the test accuracy, and a command to try next on a table."""
-        simple = run.summary.get("baselines")
-        lines = baselines.lines(simple, run.mean("accuracy")) if simple else []
+        """Returns the recall of each class, and a command to try next on a table."""
+        counts, seeds = run.examples["confusion"], len(run.summary["seeds"])
+        seeds -= len(run.summary.get("diverged", {}))
+        lines = recalls(counts, run.config["derived"]["classes"], int(counts.sum()) // seeds)
         if not isinstance(data, TextCSV) or run.summary["model"] == BEST_MODEL:
             return lines
         keys = ["file", "test_file", "text_column", "label_column"]
@@ -205,6 +211,11 @@ class Classes(Target):
     def example(cls, run: Record, index: int) -> JsonObject:
         shares = replies.numbers(run.examples["predictions"][index])
         return {"predictions": shares, "target": int(run.examples["targets"][index])}
+
+    @classmethod
+    def beside_examples(cls, run: Record) -> JsonObject:
+        few = len(run.config["derived"]["classes"]) <= MOST_CONFUSED
+        return {"confusion": run.examples["confusion"].tolist()} if few else {}
 
     @classmethod
     def figures(cls, run: Record) -> "dict[str, Figure]":
@@ -219,6 +230,29 @@ class Classes(Target):
         for name, weights in run.attention.items():
             figures |= INPUTS[run.input].draw_examples(run, name, weights, verdicts)
         return figures
+
+
+def recalls(counts: np.ndarray, names: list[str], number: int) -> list[str]:
+    """Returns the recall of each class, and the classes that are never predicted.
+
+    Args:
+        counts: of true classes, downwards, predicted as classes, across, over all seeds.
+        names: of the classes.
+        number: of test examples.
+    """
+    of_class = counts.sum(axis=1)
+    shares = np.diag(counts) / np.maximum(of_class, 1)
+    by_recall: list[int] = [i for i in np.argsort(shares, kind="stable").tolist() if of_class[i]]
+    listed = [f"{shortened(names[i])}: {shares[i]:.2f}" for i in by_recall[:MOST_RECALLS]]
+    least = f" of the lowest {MOST_RECALLS} of {len(by_recall)} classes"
+    told = [f"recall{least if len(by_recall) > MOST_RECALLS else ''}: {', '.join(listed)}"]
+    never = [i for i in by_recall if not counts[:, i].any()]
+    if never:
+        seeds = counts.sum() / number
+        named = [f"{shortened(names[i])} ({of_class[i] / seeds:.0f} test examples)" for i in never]
+        more = [f"and {len(never) - MOST_RECALLS} more"] * (len(never) > MOST_RECALLS)
+        told.append(f"never predicted: {', '.join(named[:MOST_RECALLS] + more)}")
+    return told
 
 
 def logits_of(outputs: Tree) -> Tree:

@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Array
 
 from flax_attn.data import toy
-from flax_attn.data.raw import Columns
+from flax_attn.data.raw import Columns, Raw
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies
 from flax_attn.tasks.artifacts import LossAndMetrics, Prediction, outputs_of
+from flax_attn.tasks.comparison import ExampleScores
 from flax_attn.tasks.inputs.tokens import PART, Passages, check_lengths
 from flax_attn.tasks.targets.base import Target, token_loss
 from flax_attn.tasks.targets.classes import show_classes
@@ -51,6 +52,24 @@ class NextToken(Target):
 
     def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
         return token_loss(self.recipe, outputs, batch, train)
+
+    def baselines(self, raw: Raw) -> dict[str, ExampleScores]:
+        """Scores the share of each token in training, and the share after the token before."""
+        train, test = (self.batch(raw.splits[name]) for name in ("train", "test"))
+        size, mask = self.inputs.tokenizer.size, test["targets"] > 0
+        counts = np.bincount(train["targets"].ravel(), minlength=size)[1:] + 1.0
+        alone = np.append(0.0, counts / counts.sum())
+        pairs, tested = (size * rows["inputs"] + rows["targets"] for rows in (train, test))
+        kinds, numbers = np.unique(pairs[train["targets"] > 0], return_counts=True)
+        found = np.minimum(np.searchsorted(kinds, tested), len(kinds) - 1)
+        after = np.where(kinds[found] == tested, numbers[found], 0)
+        before = np.bincount(train["inputs"][train["targets"] > 0], minlength=size)
+        # as if each token had come once more after every other, by its share
+        both = (after + alone[test["targets"]]) / (before[test["inputs"]] + 1)
+        shares = {"the share of each token": alone[test["targets"]], "pairs of tokens": both}
+        per_passage = mask.sum(axis=1).mean()
+        losses = {name: -np.log(np.where(mask, share, 1)) for name, share in shares.items()}
+        return {name: {"loss": loss.sum(axis=1) / per_passage} for name, loss in losses.items()}
 
     def decode(self, outputs: Sequence[Array | np.ndarray]) -> Array:
         return jax.nn.softmax(jnp.stack(outputs), axis=-1).mean(axis=0)

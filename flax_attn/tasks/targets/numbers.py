@@ -25,6 +25,7 @@ from flax_attn.tasks.artifacts import (
     Recipe,
     outputs_of,
 )
+from flax_attn.tasks.comparison import ExampleScores
 from flax_attn.tasks.inputs import INPUTS
 from flax_attn.tasks.inputs.base import Input
 from flax_attn.tasks.inputs.signals import Normalization
@@ -91,11 +92,17 @@ class Number(Target):
         self, outputs: Sequence[np.ndarray], targets: np.ndarray, shown: int, raw: UserInput
     ) -> Evaluation:
         predicted, right = np.asarray(self.decode(outputs)), self.normalization.undo(targets)
+        distances = [np.abs(np.asarray(self.decode([one])) - right) for one in outputs]
         arrays = {"targets": right[:NUM_POINTS], "predictions": predicted[:NUM_POINTS]}
         metrics = {}
         if len(outputs) > 1:
             metrics["ensemble/test/mae"] = [float(np.abs(predicted - right).mean())]
-        return Evaluation(arrays, metrics)
+        return Evaluation(arrays, metrics, scores={"mae": np.mean(distances, axis=0)})
+
+    def baselines(self, raw: Raw) -> dict[str, ExampleScores]:
+        numbers, right = (np.asarray(raw.splits[name].targets) for name in ("train", "test"))
+        answers = self.regressed(raw, numbers) | {"the mean alone": numbers.mean()}
+        return {name: {"mae": np.abs(answer - right)} for name, answer in answers.items()}
 
     def reply(self, output: np.ndarray) -> JsonObject:
         return {"outputs": replies.array(output[None])}
@@ -129,12 +136,6 @@ class Number(Target):
     @classmethod
     def sentence(cls, run: Record) -> str:
         return f"{cls.summary(run)}, off by {run.mean('mae'):.2g} on average"
-
-    @classmethod
-    def baseline_note(cls, run: Record) -> str:
-        mean = run.config["derived"]["targets"]["mean"]
-        distance = float(np.abs(run.examples["targets"] - mean).mean())
-        return f"Predicting the mean, {mean:.3g}, gives an error of {distance:.2g}."
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from flax_attn.data.raw import Raw
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies
 from flax_attn.tasks.artifacts import (
@@ -16,6 +17,7 @@ from flax_attn.tasks.artifacts import (
     Prediction,
     outputs_of,
 )
+from flax_attn.tasks.comparison import ExampleScores
 from flax_attn.tasks.inputs.signals import Signals, channels_of
 from flax_attn.tasks.targets.base import Target
 from flax_attn.training.metrics import Metric, mask_of, squared_error, weighted_mean
@@ -76,8 +78,36 @@ class Signal(Target):
     def results(
         self, outputs: Sequence[np.ndarray], targets: np.ndarray, shown: int, raw: UserInput
     ) -> Evaluation:
-        predictions = np.asarray(self.decode(outputs))[:shown]
-        return Evaluation({"targets": np.asarray(raw[:shown]), "predictions": predictions})
+        first = np.asarray(self.decode([outputs[0][:shown]]))
+        scores = np.mean([self.errors(one, targets) for one in outputs], axis=0)
+        arrays = {"targets": np.asarray(raw[:shown]), "predictions": first}
+        return Evaluation(arrays, scores={"mse": scores})
+
+    def errors(self, outputs: Tree, targets: Tree) -> np.ndarray:
+        """Computes the mean squared error of each signal, in normalized units."""
+        squares = np.square(np.asarray(outputs) - np.asarray(targets))
+        return squares.reshape(len(squares), -1).mean(axis=1)
+
+    def baselines(self, raw: Raw) -> dict[str, ExampleScores]:
+        """Scores regression from all points to all, and what takes none.
+
+        That is the input itself where it is a signal like the target; else the mean of all targets,
+        and at each point the target of the point before.
+        """
+        (_, targets, _), (tested, right, _) = (raw.splits[name] for name in ("train", "test"))
+        targets, right = np.asarray(targets), np.asarray(right)  # (n, t, 1)
+        flat = self.regressed(raw, targets.reshape(len(targets), -1))
+        answers = {name: answer.reshape(right.shape) for name, answer in flat.items()}
+        if np.shape(tested) == right.shape:
+            answers["the input itself"] = np.asarray(tested)
+        else:
+            before = np.roll(right, 1, axis=1)
+            before[:, 0] = targets.mean()
+            answers |= {"the value before": before}
+            answers |= {"the mean alone": np.full_like(right, targets.mean())}
+        coded = self.encode(right)
+        scores = {name: self.errors(self.encode(one), coded) for name, one in answers.items()}
+        return {name: {"mse": score} for name, score in scores.items()}
 
     def reply(self, output: np.ndarray) -> JsonObject:
         return {"outputs": replies.array(output)}

@@ -17,6 +17,7 @@ from flax_attn.errors import UsageError, escaped
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies, requests
 from flax_attn.tasks.artifacts import LossAndMetrics, Prediction, Recipe
+from flax_attn.tasks.comparison import ExampleScores
 from flax_attn.tasks.inputs.base import Input
 from flax_attn.tasks.inputs.pairs import Pairs
 from flax_attn.tasks.targets.base import Target, token_loss
@@ -57,6 +58,18 @@ class TargetText(Target):
 
     def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
         return token_loss(self.recipe, outputs, batch, train)
+
+    def scores(self, texts: Sequence[Sequence[str]], references: Sequence[str]) -> ExampleScores:
+        """Scores the texts of every seed; returns the means over the seeds."""
+        right = [self.inputs.clean(text) for text in references]
+        by_seed = [
+            scored([*map(self.inputs.clean, row)], right, self.data.is_natural) for row in texts
+        ]
+        return {name: np.mean([seed[name] for seed in by_seed], axis=0) for name in by_seed[0]}
+
+    def baselines(self, raw: Raw) -> dict[str, ExampleScores]:
+        sources, references, _ = raw.splits["test"]
+        return {"the source itself": self.scores([sources], references)}
 
     def alignment_metrics(
         self, sources: Sequence[str], alignments: Sequence[Sequence[np.ndarray]]
@@ -114,17 +127,42 @@ class TargetText(Target):
         return translation.draw(run)
 
 
+def scored(texts: Sequence[str], references: Sequence[str], natural: bool) -> dict[str, np.ndarray]:
+    """Scores each preprocessed text: of languages by chrF as a share, else by what is exact."""
+    pairs = list(zip(texts, references))
+    if natural:
+        from sacrebleu import sentence_chrf  # pyright: ignore
+
+        return {
+            "chrF": np.array([sentence_chrf(text, [right]).score / 100 for text, right in pairs])
+        }
+    exact = np.array([float(text == right) for text, right in pairs])
+    return {"exact match": exact, "edits": np.array([float(edits(*pair)) for pair in pairs])}
+
+
+def edits(text: str, reference: str) -> int:
+    """Counts the characters to insert, delete or replace (Levenshtein, 1966)."""
+    row = np.arange(len(reference) + 1)
+    places, letters = row.copy(), np.array(list(reference))
+    for i, letter in enumerate(text, 1):
+        replaced = row[:-1] + (letters != letter)
+        row = np.concatenate([[i], np.minimum(row[1:] + 1, replaced)])
+        row = np.minimum.accumulate(row - places) + places  # insertions
+    return int(row[-1])
+
+
 def score(
-    texts: Sequence[str], references: Sequence[str], clean: Callable[[str], str], natural: bool
+    texts: Sequence[str], references: Sequence[str], clean: Callable[[str], str], data: PairData
 ) -> tuple[dict[str, float], list[str]]:
     """Computes exact match, and of languages BLEU and chrF by sacrebleu, with their signatures."""
     exact = [clean(text) == clean(reference) for text, reference in zip(texts, references)]
     scores = {"exact_match": float(np.mean(exact))}
-    if not natural:
+    if not data.is_natural:
         return scores, []
     from sacrebleu.metrics import BLEU, CHRF  # pyright: ignore
 
-    measures = {"bleu": BLEU(lowercase=True), "chrf": CHRF(lowercase=True)}
+    lowercase = data.preprocessing != "cased"
+    measures = {"bleu": BLEU(lowercase=lowercase), "chrf": CHRF(lowercase=lowercase)}
     for name, measure in measures.items():
         scores[name] = float(measure.corpus_score(list(texts), [list(references)]).score)
     return scores, [f"{name}: {measure.get_signature()}" for name, measure in measures.items()]

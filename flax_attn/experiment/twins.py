@@ -1,0 +1,107 @@
+"""Does attention help? A run beside twins that learn no weights, on the same seeds and data.
+
+A twin is the model of the run, trained under a lens that replaces the weights of every attention.
+The runs of twins stand in a folder beside that of the run.
+"""
+
+from pathlib import Path
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from flax_attn import config_files, schema
+from flax_attn.attention import Lens
+from flax_attn.attention.checks import Normalizer
+from flax_attn.errors import UsageError
+from flax_attn.experiment.config import Config
+from flax_attn.experiment.running import run
+from flax_attn.runs import stored
+from flax_attn.runs.results import Summary
+from flax_attn.schema import require
+from flax_attn.tasks.comparison import ExampleScores, against
+from flax_attn.types import ConfigValues, UserInput
+
+NO_OTHER_PATH = ("cnn_attention", "gru_attention", "patch_attention")  # around the attention
+UNIFORM, IDENTITY, CNN = "uniform weights", "each position alone", "convolutions alone"
+SAID = {
+    UNIFORM: "every query sees the mean of its keys, and what else the model computes",
+    IDENTITY: "every position sees itself, and what else the model computes",
+    CNN: "the model of shapes_cnn, without attention",
+}
+
+
+def uniform(scores: Array, mask: Array | None = None) -> Array:
+    """Gives all visible keys of a query the same weight; 0 where none is visible."""
+    visible = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    return visible / jnp.maximum(visible.sum(axis=-1, keepdims=True), 1).astype(scores.dtype)
+
+
+def identity(name: str, weights: Array) -> Array:
+    """Gives the whole weight of each position to itself, where queries are keys."""
+    queries, keys = weights.shape[-2:]
+    if queries != keys:
+        return weights
+    return jnp.broadcast_to(jnp.eye(keys, dtype=weights.dtype), weights.shape)
+
+
+def twins_of(config: Config) -> dict[str, tuple[ConfigValues, Lens]]:
+    """Returns the configs of the twins, and the lens under which each is trained, by name."""
+    as_uniform: Normalizer = uniform
+    twins = {UNIFORM: (config.values, Lens(normalizer=as_uniform))}
+    if config.model["name"] in NO_OTHER_PATH:
+        twins[IDENTITY] = config.values, Lens(normalizer=as_uniform, change_weights=identity)
+    name, _, variant = config.name.partition(":")
+    if config.values["data"]["name"] == "shapes" and name != "shapes_cnn":
+        known = f"shapes_cnn:{variant}" if variant in ("quick", "tutorial") else "shapes_cnn"
+        own = {key: config.values[key] for key in ("seed", "num_seeds", "evaluate", "keep_best")}
+        values = schema.flatten(config_files.read(known)) | own
+        values = {key: value for key, value in values.items() if not key.startswith("data.")}
+        values |= {f"data.{key}": value for key, value in config.values["data"].items()}
+        twins[CNN] = values, Lens()
+    return twins
+
+
+def run_with_twins(config: Config, workdir: Path, **options: UserInput) -> Summary:
+    """Trains a config and its twins, and adds the twins to the comparisons of the run.
+
+    Args:
+        config, workdir, options: as in `running.run`.
+
+    Raises:
+        UsageError: a model without attention, or several processes. The rest as `running.run`.
+    """
+    require(jax.process_count() == 1, "one process with --twin")
+    say = options.get("say", print)
+    summary = run(config, workdir, **options)
+    scores = scores_of(workdir)
+    with np.load(workdir / stored.EXAMPLES) as held:
+        attends = any(name.startswith(stored.ATTENTION) for name in held)
+    if not attends and not summary.get("left_out"):
+        raise UsageError(f"expected a model with attention, got {config.model['name']}")
+    options.pop("on_model", None)
+    for name, (values, lens) in twins_of(config).items():
+        say(f"twin with {name}: {SAID[name]}")
+        content = getattr(config.data, "content", None)  # of data from Python
+        twin = Config.of(schema.flatten(values) | {"name": config.name}, content=content)
+        folder = workdir.with_name(f"{workdir.name}-twins") / name.replace(" ", "_")
+        with lens:
+            run(twin, folder, **options)
+        others = scores_of(folder)
+        for comparison in summary.get("comparisons", []):
+            metric = comparison["metric"]
+            beside = [one for one in comparison["beside"] if one["name"] != name]
+            made = against(metric, name, scores[metric], others[metric])
+            made["about"] = SAID[name]
+            comparison["beside"] = [*beside, made]
+    stored.write_json(workdir / "summary.json", cast(dict, summary))
+    return summary
+
+
+def scores_of(folder: Path) -> ExampleScores:
+    """Reads the scores of the test examples of a run, by metric."""
+    prefix = stored.SCORES
+    with np.load(folder / stored.EXAMPLES) as held:
+        return {name.removeprefix(prefix): held[name] for name in held if name.startswith(prefix)}

@@ -1,0 +1,49 @@
+// How sure the test figures of a run are, beside simple models, and which classes it confuses.
+
+import { capital, el, percent, plainTable, scrollBox, setStyle, shown } from "../dom.mjs";
+
+const HEADER = ["", "mean", "95 % interval", "so the run is"];
+const NUMBERED = 16; // classes whose counts have room in a matrix
+
+/** A sentence for each figure, in a line below what the run does. */
+export const comparisonOf = ({ comparisons = [] }) =>
+  comparisons.filter(({ sentence }) => sentence).map(({ sentence }) =>
+    el("p", { class: "hint" }, `${capital(sentence)}.`));
+
+/** The figures beside those of simple models, and the confusion of classes; null without any. */
+export function figuresOf(run) {
+  const tables = run.comparisons.map(({ metric, examples, rows, about }) => {
+    const caption = `Test ${metric}, ${shown(examples)} examples`;
+    const between = (ends) => (ends ? ends.map(shown).join(" to ") : "");
+    const written = rows.map(([name, mean, ends, verdict]) =>
+      [name, shown(mean), between(ends), verdict ?? ""]);
+    const table = scrollBox(caption, visibleCaption(plainTable(caption, HEADER, written)));
+    return el("div", {}, table, about.map((line) => el("p", { class: "hint" }, `${capital(line)}.`)));
+  });
+  const { confusion } = run.beside;
+  if (confusion) tables.push(confusionOf(run.classes, confusion));
+  return tables.length ? el("div", { class: "compared" }, tables) : null;
+}
+
+function visibleCaption(table) {
+  table.querySelector("caption").classList.remove("aside");
+  return table;
+}
+
+/** How often each true class, downwards, was predicted as each class, across. */
+function confusionOf(names, counts) {
+  const isNumbered = names.length <= NUMBERED;
+  const caption = "Which class is taken for which: true classes downwards, predicted ones across";
+  const header = ["", ...(isNumbered ? names : names.map((_, i) => i)), "recall"];
+  const totals = counts.map((row) => row.reduce((sum, count) => sum + count, 0));
+  const rows = counts.map((row, i) =>
+    [names[i], ...row.map(shown), totals[i] ? percent(row[i] / totals[i]) : "–"]);
+  const table = visibleCaption(plainTable(caption, header, rows));
+  [...table.tBodies[0].rows].forEach((line, i) =>
+    [...line.cells].slice(1, -1).forEach((cell, j) => {
+      const share = Math.round((50 * counts[i][j]) / Math.max(totals[i], 1));
+      const colour = i === j ? "var(--green)" : "var(--orange)";
+      setStyle(cell, { background: `color-mix(in srgb, ${colour} ${share}%, transparent)` });
+    }));
+  return scrollBox(caption, table);
+}
