@@ -67,7 +67,7 @@ def build(config: Config, task: Task) -> tuple[nn.Module, str]:
 
 
 def layer_lines(model: nn.Module, params: Params) -> str:
-    """Names a model and its outermost layers, with the parameters of each."""
+    """Describes a model and its outermost layers, with the parameters of each."""
     layers = ", ".join(f"{name} {count_parameters(layer):,}" for name, layer in params.items())
     return f"model: {type(model).__name__}, {count_parameters(params):,} parameters ({layers})"
 

@@ -259,6 +259,22 @@ def test_the_words_of_each_class_over_the_test_split_and_over_a_file(films, tmp_
         assert {own["word"] for own in rows} & set(WORDS[name])
 
 
+def test_a_table_with_labels_has_its_accuracy(films, stars, tmp_path, capsys):
+    rows = [(text, "good" if i else "bad") for i, (text, _) in enumerate(ROWS[:8])]
+    source = write(tmp_path / "new.csv", rows, ["review", "sentiment"])
+    code, out, _ = predict(capsys, films.path, "--input", source)
+    assert code == 0
+    classes = films.predict([text for text, _ in rows]).classes
+    right = np.mean([own == label for own, (_, label) in zip(classes, rows)])
+    assert f"test accuracy {right:.4g} (95 % interval " in out
+    assert main(["evaluate", str(films.path), str(source)]) == 0
+    assert f"test accuracy {right:.4g} (95 % interval " in capsys.readouterr().out
+    numbers = write(tmp_path / "n.tsv", [("so fine", 1.5), ("so dull", 2.5)], ["t", "n"], "\t")
+    code, out, _ = predict(capsys, stars.path, "--input", numbers)
+    expected = np.abs(stars.predict(["so fine", "so dull"]).outputs - [1.5, 2.5]).mean()
+    assert f"test mae {expected:.4g} (" in out
+
+
 def test_words_are_refused_for_other_runs_and_other_data(films, stars, tmp_path, capsys):
     for arguments in (["words", stars.path], ["predict", stars.path, "--why", "so dull"]):
         assert main([*map(str, arguments)]) == 2

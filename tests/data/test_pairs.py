@@ -8,6 +8,7 @@ import pytest
 
 from flax_attn.data import dates, multi30k, pairs, toy
 from flax_attn.data.sets import Dates, Multi30k, PairsTSV, Reverse
+from flax_attn.data.text import PREPROCESSING
 from flax_attn.errors import UsageError
 
 
@@ -181,3 +182,18 @@ def test_long_words_are_never_too_few():
     sizes = {"num_train": 20, "num_valid": 5, "num_test": 5}
     splits = Reverse(min_letters=11, max_letters=12, **sizes).load(None).splits
     assert [len(splits[name].inputs) for name in ("train", "valid", "test")] == [20, 5, 5]
+
+
+def test_pairs_of_words_keep_their_case_and_have_one_right_answer(tmp_path):
+    rows = "".join(f"Bever{i}\tB EH V ER{i}\n" for i in range(40))
+    (tmp_path / "own.tsv").write_text(rows)
+    common = {"file": str(tmp_path / "own.tsv"), "tokenizer": "character"}
+    raws = {kind: PairsTSV(**common, preprocessing=kind).load(None) for kind in ("lower", "cased")}
+    (note,) = raws["lower"].notes
+    assert "data.preprocessing=cased" in note
+    assert raws["cased"].notes == []
+    data = PairsTSV(**common, preprocessing="cased")
+    assert not data.is_natural
+    assert PairsTSV(file="own.tsv").is_natural
+    assert PREPROCESSING["cased"](" Bever \t 1") == "Bever 1"
+    assert len(data.rows_in(common["file"]).inputs) == 40

@@ -15,7 +15,8 @@ export function readWhole(rule, text) {
   const seen = parts.slice(0, rule.most);
   if (!seen.some(isWord)) return { error: "expected a text with a word that the run knows" };
   const isLong = parts.length > rule.most;
-  if (isLong && !rule.cut) return { error: `expected at most ${rule.most} tokens, got ${parts.length}` };
+  if (isLong && !rule.cut)
+    return { error: `expected at most ${rule.most} tokens, got ${parts.length}` };
   const note = `the model reads the first ${rule.most} of ${parts.length} tokens`;
   return {
     ids: ids.slice(0, rule.most),

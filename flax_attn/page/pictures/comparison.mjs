@@ -8,7 +8,7 @@ const NUMBERED = 16; // classes whose counts have room in a matrix
 /** A sentence for each figure, in a line below what the run does. */
 export const comparisonOf = ({ comparisons = [] }) =>
   comparisons.filter(({ sentence }) => sentence).map(({ sentence }) =>
-    el("p", { class: "hint" }, `${capital(sentence)}.`));
+    el("p", { class: "hint" }, `${capital(sentence).replaceAll(/-(?=\d)/g, "−")}.`));
 
 /** The figures beside those of simple models, and the confusion of classes; null without any. */
 export function figuresOf(run) {

@@ -112,7 +112,7 @@ class Target(abc.ABC):
         raise NotImplementedError
 
     def baselines(self, raw: Raw) -> dict[str, ExampleScores]:
-        """Scores simple models on the test split, by name and metric."""
+        """Measures simple models on the test split, by name and metric."""
         return {}
 
     def regressed(self, raw: Raw, targets: np.ndarray) -> dict[str, np.ndarray]:

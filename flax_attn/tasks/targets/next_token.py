@@ -54,7 +54,7 @@ class NextToken(Target):
         return token_loss(self.recipe, outputs, batch, train)
 
     def baselines(self, raw: Raw) -> dict[str, ExampleScores]:
-        """Scores the share of each token in training, and the share after the token before."""
+        """Measures the share of each token in training, and that after the token before."""
         train, test = (self.batch(raw.splits[name]) for name in ("train", "test"))
         size, mask = self.inputs.tokenizer.size, test["targets"] > 0
         counts = np.bincount(train["targets"].ravel(), minlength=size)[1:] + 1.0

@@ -89,7 +89,7 @@ class Signal(Target):
         return squares.reshape(len(squares), -1).mean(axis=1)
 
     def baselines(self, raw: Raw) -> dict[str, ExampleScores]:
-        """Scores regression from all points to all, and what takes none.
+        """Measures regression from all points to all, and what takes none.
 
         That is the input itself where it is a signal like the target; else the mean of all targets,
         and at each point the target of the point before.

@@ -60,7 +60,7 @@ class TargetText(Target):
         return token_loss(self.recipe, outputs, batch, train)
 
     def scores(self, texts: Sequence[Sequence[str]], references: Sequence[str]) -> ExampleScores:
-        """Scores the texts of every seed; returns the means over the seeds."""
+        """Measures the texts of every seed; returns the means over the seeds."""
         right = [self.inputs.clean(text) for text in references]
         by_seed = [
             scored([*map(self.inputs.clean, row)], right, self.data.is_natural) for row in texts
@@ -128,7 +128,7 @@ class TargetText(Target):
 
 
 def scored(texts: Sequence[str], references: Sequence[str], natural: bool) -> dict[str, np.ndarray]:
-    """Scores each preprocessed text: of languages by chrF as a share, else by what is exact."""
+    """Measures each preprocessed text: of languages by chrF as a share, else by what is exact."""
     pairs = list(zip(texts, references))
     if natural:
         from sacrebleu import sentence_chrf  # pyright: ignore
