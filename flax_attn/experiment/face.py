@@ -13,6 +13,7 @@ from flax_attn.data.sets.memory import Content
 from flax_attn.experiment.config import Config, classes_of
 from flax_attn.experiment.loading import Run, load_run
 from flax_attn.experiment.running import OnEpoch, Say, run, silent
+from flax_attn.experiment.twins import run_with_twins
 from flax_attn.files import expanded
 from flax_attn.stopping import Stopped, listening
 from flax_attn.types import ConfigValue, ConfigValues, InputsAndTargets, JsonObject
@@ -28,6 +29,7 @@ def train(
     say: Say = silent,
     debug_nans: bool = False,
     sequence: int = 1,
+    twin: bool = False,
     overrides: Mapping[str, ConfigValue] | None = None,
     **changes: ConfigValue,
 ) -> Run:
@@ -50,6 +52,8 @@ def train(
         debug_nans: whether the first step that is not finite ends the run with a
             `FloatingPointError` that says where the NaN arose.
         sequence: the number of devices that share each sequence, for a Transformer.
+        twin: whether the same model without learned weights is trained beside it, and compared in
+            `run.summary["comparisons"]`.
         overrides: values by key, such as `{"model.features": 32}`.
         changes: values of keys that are in no part, such as `num_epochs=3`.
 
@@ -72,7 +76,7 @@ def train(
     folder = None if manual_dir is None else expanded(manual_dir, "manual_dir")
     try:
         with listening() as stop:
-            run(
+            (run_with_twins if twin else run)(
                 checked,
                 directory,
                 manual_dir=folder,

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 MOST_ROWS = 20_000  # to train on
+MOST_NUMBERS = 4_000_000  # of dense features to train on, which take some seconds
 REGRESSED = ("classes", "number", "signal")  # targets of which there is a simple model
 NEEDED = '(for a simple model beside it: pip install "flax-attn[baseline]")'
 
@@ -83,10 +84,12 @@ def predicted(
     from sklearn.linear_model import LogisticRegression, Ridge
 
     model = LogisticRegression(max_iter=1_000) if of_classes else Ridge()
-    rows = np.linspace(0, len(targets) - 1, min(len(targets), MOST_ROWS)).astype(int)
+    is_dense = isinstance(features.train, np.ndarray)
+    most = MOST_NUMBERS // features.train.shape[1] if is_dense else MOST_ROWS
+    rows = np.linspace(0, len(targets) - 1, min(len(targets), most, MOST_ROWS)).astype(int)
     kind = "logistic" if of_classes else "ridge"
     with warnings.catch_warnings(action="ignore"):
         model.fit(features.train[rows], targets[rows])
-    few = f", trained on {MOST_ROWS:,}" if len(rows) < len(targets) else ""
+    few = f", trained on {len(rows):,}" if len(rows) < len(targets) else ""
     answers = np.asarray(model.predict(features.test))
     return {f"{kind} regression on {features.of}{few}": answers}
