@@ -45,7 +45,9 @@ def print_results(
             shown.setdefault(metric, {})[column] = f"{measure['mean']:.4g}{std}"
     for name, figure in reference.items():
         column, metric = parted(name)
-        shown[metric]["tutorial" if column == "test" else f"tutorial, {column}"] = f"{figure:.4g}"
+        shown.setdefault(metric, {})["tutorial" if column == "test" else f"tutorial, {column}"] = (
+            f"{figure:.4g}"
+        )
     columns = list(dict.fromkeys(column for row in shown.values() for column in row))
     table = Table("metric")
     for column in columns:

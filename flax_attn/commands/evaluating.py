@@ -15,6 +15,7 @@ from flax_attn.data.raw import Columns, Raw
 from flax_attn.data.sets import ImageFiles, NumberCSV, OwnData, PairsTSV, SignalFiles, TextCSV
 from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment import loading
+from flax_attn.files import sha256
 from flax_attn.schema import require
 from flax_attn.tasks import comparison
 from flax_attn.tasks.requests import print_json, warn
@@ -51,13 +52,22 @@ def evaluate(args: argparse.Namespace) -> list[Path]:
         classes = found.summary.get("classes", {})
         print_json({"examples": len(rows.inputs), "figures": figures, "classes": classes}, console)
         return []
+    if is_trained_on(run.task, Path(args.file)):
+        warn("warning: the run was trained on this file; it may have memorised it")
     lines = comparison.lines(figures)
+    if not figures:
+        lines += [f"test {name} {one[0]:.4g}, of one example" for name, one in found.scores.items()]
     if "confusion" in found.arrays:
         names = run.task.target.class_names()
         lines += recalls(np.asarray(found.arrays["confusion"]), names or [], len(rows.inputs))
     for line in lines:
         console.print(Text(escaped(line)), soft_wrap=True)
     return []
+
+
+def is_trained_on(task: Task, file: Path) -> bool:
+    """Returns whether a file has the contents of one that the run was trained on."""
+    return file.is_file() and sha256(file) in task.files.values()
 
 
 def read_rows(task: Task, name: str, flags: Sequence[str]) -> Columns:
@@ -67,19 +77,14 @@ def read_rows(task: Task, name: str, flags: Sequence[str]) -> Columns:
     if kind is None:
         raise UsageError(f"expected a run on texts, images or signals, got the task {task.name}")
     known = schema.keys_of(kind, "data.")
-    values = {
-        key.removeprefix("data."): getattr(task.data, key.removeprefix("data."))
-        for key in known
-        if hasattr(task.data, key.removeprefix("data."))
-    }
-    given = {key.removeprefix("data."): value for key, value in schema.parse(known, flags).items()}
+    names = [key.removeprefix("data.") for key in known]
+    values = {key: getattr(task.data, key) for key in names if hasattr(task.data, key)}
+    given = schema.nested(schema.parse(known, flags)).get("data", {})
     rows = kind(**values | {"file": name} | given).rows_in(name)
-    if names := task.target.class_names():
-        strange = sorted(set(rows.targets) - set(names))
-        got = f"'{strange[0]}'" if strange else ""
-        require(
-            not strange, f"classes in {name} that the run knows ({', '.join(names)}), got {got}"
-        )
+    if classes := task.target.class_names():
+        strange = sorted(set(rows.targets) - set(classes))
+        got = f"({', '.join(classes)}), got '{strange[0]}'" if strange else ""
+        require(not strange, f"classes in {name} that the run knows {got}")
     if task.input_class.name == "text":
         return rows
     return rows._replace(inputs=np.asarray(task.inputs.read(rows.inputs).arrays))

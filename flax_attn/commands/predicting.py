@@ -12,8 +12,8 @@ from rich.text import Text
 
 from flax_attn import platforms, published
 from flax_attn.analysis.tables import wide_console
+from flax_attn.data import signal_tables
 from flax_attn.data.signal_tables import is_number
-from flax_attn.data.table import Table
 from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment import loading
 from flax_attn.runs.directory import read_config
@@ -72,7 +72,7 @@ def predict(args: argparse.Namespace) -> list[Path]:
     output = output_of(request, kind)
     run = load()
     inputs, target = run.task.inputs, run.task.target
-    names, given, table, usable = inputs.requested(request)
+    names, given, table, usable, labels = inputs.requested(request)
     search: Options = {"beam": request.beam, "num_best": request.num_best} if takes_beam else {}
     prediction = run.predict(given, **search)
     if target.name == "classes":  # a published encoder without a head has states alone
@@ -98,27 +98,29 @@ def predict(args: argparse.Namespace) -> list[Path]:
         counts = Counter(prediction.classes).most_common()
         listed = ", ".join(f"{number:,} {name}" for name, number in counts)
         console.print(Text(escaped(f"{len(names):,} texts: {listed}")), soft_wrap=True)
-    if table is not None and not request.as_json:
-        for line in scored(run.task, table, usable, prediction):
+    if labels and not request.as_json:
+        for line in scored(run.task, labels, prediction):
             console.print(Text(escaped(line)), soft_wrap=True)
     return paths
 
 
-def scored(task: Task, table: Table, usable: Sequence[int], prediction: Prediction) -> list[str]:
-    """Returns how good predictions are where their table has a column of labels or numbers."""
-    is_class = task.target.name == "classes"
-    column = getattr(task.data, "label_column" if is_class else "number_column", "label")
-    if column not in table.header:
-        return []
-    cells = [table.rows[i][table.header.index(column)].strip() for i in usable]
-    if is_class:
-        hits = [cell == name for cell, name in zip(cells, prediction.classes)]
+def scored(task: Task, labels: Sequence[str], prediction: Prediction) -> list[str]:
+    """Returns how good predictions are where their file has labels that the run knows."""
+    if task.target.name == "classes":
+        known = {*prediction.names}
+        hits = [label == name for label, name in zip(labels, prediction.classes) if label in known]
         scores = {"accuracy": np.array(hits, float)}
-    elif all(map(is_number, cells)):
-        scores = {"mae": np.abs(outputs_of(prediction) - np.array(cells, float))}
+    elif task.target.name == "number":
+        pairs = zip(labels, outputs_of(prediction))
+        distances = [abs(number - float(label)) for label, number in pairs if is_number(label)]
+        scores = {"mae": np.array(distances, float)}
     else:
         return []
-    return comparison.lines(comparison.compare(scores, {}))
+    (count,) = map(len, scores.values())
+    told = comparison.lines(comparison.compare(scores, {}))
+    if told and count < len(labels):
+        told.append(f"({len(labels) - count:,} rows without a label that the run knows left out)")
+    return told
 
 
 def opened(request: Request) -> tuple[type[Task], str, Load]:
@@ -145,7 +147,8 @@ def output_of(request: Request, task: type[Task]) -> Path | None:
     if has_table(request) and task.input_class.name == "text" and target.name != "text":
         return table_to_write(request)
     if output is None and target.name == "signal" and source is not None:
-        output = source.with_suffix(f".predictions{source.suffix}")
+        ending = ".csv" if source.suffix.lower() in signal_tables.ENDINGS else source.suffix
+        output = source.with_suffix(f".predictions{ending}")
     if output is not None and target.name == "text":
         user_files.check_text_file(output, "--output", source)
     elif output is not None:

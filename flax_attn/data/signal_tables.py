@@ -24,7 +24,7 @@ def read(
     time column, each row is a point in time of the signal with this id, and every other column but
     that of labels is a channel; the points may stand in any order. Otherwise, each row is a signal,
     and every column but those of labels and ids is a point in time; cells may be empty behind the
-    end of a signal.
+    end of a signal. Columns without a name in the header are left out.
 
     Returns:
         The signals, and their labels; None where there is no such column.
@@ -35,14 +35,17 @@ def read(
     require(rows, f"rows of signals in {path}, got none")
     first = [cell.strip() for cell in rows[0][1]]
     values = [cell for i, cell in enumerate(first) if i != index_of([], label_column) and cell]
-    has_header = label_column in first or not all(map(is_number, values))
+    is_named = label_column in first and not label_column.isdecimal()
+    has_header = is_named or not all(map(is_number, values))
     header = first if has_header else []
     rows = rows[has_header:]
     require(rows, f"rows of signals in {path}, got none below its header")
     is_long = {id_column, time_column} <= set(header)
     names = (label_column, id_column, time_column) if is_long else (label_column, id_column)
     label, *keys = (index_of(header, name) for name in names)
-    others = [i for i in range(len(rows[0][1])) if i not in (label, *keys)]
+    width = max(len(row) for _, row in rows)
+    unnamed = [i for i, name in enumerate(header) if not name]  # as pandas writes its index
+    others = [i for i in range(width) if i not in (label, *keys, *unnamed)]
     if is_long:
         return in_points(path, rows, header, label, (keys[0], keys[1]), others)
     signals = [in_row(path, line, header, row, others) for line, row in rows]
@@ -91,6 +94,10 @@ def in_points(
                 f"expected one label for all points of '{shortened(row[of_id])}' in {path}, got "
                 f"'{shortened(known[0][2])}' and, in line {line}, '{shortened(known[-1][2])}'"
             )
+    for name, points in by_id.items():
+        times = [time for time, _, _ in points]
+        is_once = len({*times}) == len(times)
+        require(is_once, f"each time once for '{shortened(name)}' in {path}, got one twice")
     ordered = [sorted(points, key=lambda point: point[0]) for points in by_id.values()]
     signals = [np.array([values for _, values, _ in points], np.float32) for points in ordered]
     return signals, None if label is None else [points[0][2] for points in ordered]
@@ -109,7 +116,8 @@ def is_number(cell: str) -> bool:
 
 def number_in(path: Path, line: int, header: Sequence[str], column: int, cell: str) -> float:
     """Converts a cell to a number. Raises a UsageError that names its place."""
-    name = f"column '{shortened(header[column])}'" if header else f"column {column + 1}"
+    is_named = column < len(header)
+    name = f"column '{shortened(header[column])}'" if is_named else f"column {column + 1}"
     require(is_number(cell), f"a number in {path}, line {line}, {name}, got '{shortened(cell)}'")
     return float(cell)
 

@@ -36,6 +36,16 @@ class Table(NamedTuple):
     lines: list[int]
     columns: tuple[int, ...]
 
+    def cells(self, name: str) -> list[str]:
+        """Returns the cells of a column by name, or by number without a header; empty for none."""
+        if name in self.header:
+            index = self.header.index(name)
+        elif name.isdecimal() and not self.header and 1 <= int(name) <= len(self.rows[0]):
+            index = int(name) - 1
+        else:
+            return []
+        return [row[index].strip() for row in self.rows]
+
     def column(self, number: int = 0) -> list[str]:
         """Returns the cells of a column that was asked for."""
         return [row[self.columns[number]] for row in self.rows]

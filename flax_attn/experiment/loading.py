@@ -179,6 +179,10 @@ def restore(
         UsageError: a run without a checkpoint, or one whose files are damaged.
     """
     config, derived = parted(stored, allow)
+    if twin := derived.get("twin"):
+        raise UsageError(
+            f"the run in {path} is a twin with {twin}, which is compared and reported alone"
+        )
     facts = {key: value for key, value in derived.items() if key not in NOT_ABOUT_DATA}
     try:
         names = config.task.file_names(config.data)

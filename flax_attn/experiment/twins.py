@@ -1,7 +1,8 @@
 """Does attention help? A run beside twins that learn no weights, on the same seeds and data.
 
 A twin is the model of the run, trained under a lens that replaces the weights of every attention.
-The runs of twins stand in a folder beside that of the run.
+The runs of twins stand in a folder beside that of the run. They are compared and reported; `load`
+refuses them, as their models attend otherwise without the lens.
 """
 
 from pathlib import Path
@@ -15,8 +16,7 @@ from jaxtyping import Array
 from flax_attn import config_files, schema
 from flax_attn.attention import Lens
 from flax_attn.attention.checks import Normalizer
-from flax_attn.errors import UsageError
-from flax_attn.experiment.config import Config
+from flax_attn.experiment.config import Config, shipped_values
 from flax_attn.experiment.running import run
 from flax_attn.runs import stored
 from flax_attn.runs.results import Summary
@@ -24,6 +24,7 @@ from flax_attn.schema import require
 from flax_attn.tasks.comparison import ExampleScores, against
 from flax_attn.types import ConfigValues, UserInput
 
+NO_ATTENTION = ("bilstm", "cnn", "lstm", "mlp")
 NO_OTHER_PATH = ("cnn_attention", "gru_attention", "patch_attention")  # around the attention
 UNIFORM, IDENTITY, CNN = "uniform weights", "each position alone", "convolutions alone"
 SAID = {
@@ -56,7 +57,13 @@ def twins_of(config: Config) -> dict[str, tuple[ConfigValues, Lens]]:
     name, _, variant = config.name.partition(":")
     if config.values["data"]["name"] == "shapes" and name != "shapes_cnn":
         known = f"shapes_cnn:{variant}" if variant in ("quick", "tutorial") else "shapes_cnn"
-        own = {key: config.values[key] for key in ("seed", "num_seeds", "evaluate", "keep_best")}
+        before, now = shipped_values(config.name) or {}, schema.flatten(config.values)
+        parts = "data.", "model.", "reference."
+        own = {
+            key: value
+            for key, value in now.items()
+            if before.get(key, value) != value and not key.startswith(parts)
+        }  # what the user has changed
         values = schema.flatten(config_files.read(known)) | own
         values = {key: value for key, value in values.items() if not key.startswith("data.")}
         values |= {f"data.{key}": value for key, value in config.values["data"].items()}
@@ -71,24 +78,28 @@ def run_with_twins(config: Config, workdir: Path, **options: UserInput) -> Summa
         config, workdir, options: as in `running.run`.
 
     Raises:
-        UsageError: a model without attention, or several processes. The rest as `running.run`.
+        UsageError: a model without attention, a single test example, or several processes. The
+            rest as `running.run`.
     """
     require(jax.process_count() == 1, "one process with --twin")
+    attends = config.model["name"] not in NO_ATTENTION
+    require(attends, f"a model with attention, got {config.model['name']}")
     say = options.get("say", print)
     summary = run(config, workdir, **options)
     scores = scores_of(workdir)
-    with np.load(workdir / stored.EXAMPLES) as held:
-        attends = any(name.startswith(stored.ATTENTION) for name in held)
-    if not attends and not summary.get("left_out"):
-        raise UsageError(f"expected a model with attention, got {config.model['name']}")
+    require(summary.get("comparisons"), "several test examples to compare twins on")
     options.pop("on_model", None)
     for name, (values, lens) in twins_of(config).items():
         say(f"twin with {name}: {SAID[name]}")
         content = getattr(config.data, "content", None)  # of data from Python
-        twin = Config.of(schema.flatten(values) | {"name": config.name}, content=content)
+        twin = Config.of(values, content=content)
         folder = workdir.with_name(f"{workdir.name}-twins") / name.replace(" ", "_")
         with lens:
             run(twin, folder, **options)
+        if name != CNN:
+            kept = stored.read_json(folder / "config.json")
+            kept["derived"]["twin"] = name
+            stored.write_json(folder / "config.json", kept)
         others = scores_of(folder)
         for comparison in summary.get("comparisons", []):
             metric = comparison["metric"]

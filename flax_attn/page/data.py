@@ -120,7 +120,8 @@ def num_test(run: Record) -> int | None:
 
 
 def comparisons_of(run: Record) -> list[JsonObject]:
-    """Returns each figure of the test with its interval, and simple models beside it."""
+    """Returns each figure of the test with its interval, and other models beside it."""
+    gap = comparison.difference
     return [
         {
             "metric": one["metric"],
@@ -128,8 +129,11 @@ def comparisons_of(run: Record) -> list[JsonObject]:
             "sentence": comparison.sentence(one),
             "about": [f"{o['name']}: {o['about']}" for o in one["beside"] if "about" in o],
             "rows": [
-                [run.name, one["run"]["mean"], [one["run"]["low"], one["run"]["high"]], ""],
-                *([o["name"], o["mean"], None, comparison.verdict(o)] for o in one["beside"]),
+                [run.name, one["run"], None, ""],
+                *(
+                    [o["name"], {"mean": o["mean"]}, gap(one["metric"], o), comparison.verdict(o)]
+                    for o in one["beside"]
+                ),
             ],
         }
         for one in run.summary.get("comparisons", [])

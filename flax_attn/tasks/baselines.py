@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 MOST_ROWS = 20_000  # to train on
+FEWEST = 100  # rows to train on, where there are more
 MOST_NUMBERS = 4_000_000  # of dense features to train on, which take some seconds
 REGRESSED = ("classes", "number", "signal")  # targets of which there is a simple model
 NEEDED = '(for a simple model beside it: pip install "flax-attn[baseline]")'
@@ -77,9 +78,10 @@ def predicted(
         of_classes: whether they are classes, for logistic regression, or numbers, for ridge.
 
     Returns:
-        The predictions by the name of the model; empty for no features, or a single class.
+        The predictions by the name of the model; empty for no features, for a single class, and
+        for features of which too few rows can be trained on.
     """
-    if features is None or (of_classes and len(np.unique(targets)) < 2):
+    if features is None:
         return {}
     from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -87,6 +89,9 @@ def predicted(
     is_dense = isinstance(features.train, np.ndarray)
     most = MOST_NUMBERS // features.train.shape[1] if is_dense else MOST_ROWS
     rows = np.linspace(0, len(targets) - 1, min(len(targets), most, MOST_ROWS)).astype(int)
+    is_few = len(rows) < min(len(targets), FEWEST)
+    if is_few or (of_classes and len(np.unique(targets[rows])) < 2):
+        return {}
     kind = "logistic" if of_classes else "ridge"
     with warnings.catch_warnings(action="ignore"):
         model.fit(features.train[rows], targets[rows])

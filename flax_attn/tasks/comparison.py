@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
+from flax_attn.errors import counted
 from flax_attn.runs.results import Beside, Comparison, Interval
 
-SHARES = ("accuracy", "exact match", "chrF")  # scores in [0, 1]; of all others, less is better
+HITS = ("accuracy", "exact match")  # scores that are shares of right answers
+RISING = (*HITS, "chrF")  # scores of which more is better; of all others, less
 NORMAL = 1.959964  # quantile of 97.5 %
 UNDECIDED = "not distinguishable from"
 
@@ -24,7 +26,7 @@ def compare(scores: ExampleScores, beside: Mapping[str, ExampleScores]) -> list[
         {
             "metric": metric,
             "examples": len(own),
-            "run": wilson(own) if metric in SHARES else student(own),
+            "run": wilson(own) if metric in HITS else student(own),
             "beside": [against(metric, name, own, of[metric]) for name, of in beside.items()],
         }
         for metric, own in scores.items()
@@ -54,12 +56,11 @@ def student(scores: Float[np.ndarray, " n"]) -> Interval:
 def against(metric: str, name: str, own: np.ndarray, other: np.ndarray) -> Beside:
     """Compares paired scores. The gain is how much better the run is.
 
-    For shares, its interval has two examples more, one that the run wins and one that it loses
+    For hits, its interval has two examples more, one that the run wins and one that it loses
     (Bonett and Price, 2012), so that it holds for few examples.
     """
-    is_share = metric in SHARES
-    gains = own - other if is_share else other - own
-    gain = student(np.append(gains, [1, -1]) if is_share else gains)
+    gains = own - other if metric in RISING else other - own
+    gain = student(np.append(gains, [1, -1]) if metric in HITS else gains)
     gain["mean"] = float(gains.mean())
     return {"name": name, "mean": float(other.mean()), "gain": gain}
 
@@ -70,32 +71,37 @@ def verdict(beside: Beside) -> str:
     return "better than" if gain["low"] > 0 else "worse than" if gain["high"] < 0 else UNDECIDED
 
 
+def difference(metric: str, beside: Beside) -> Interval:
+    """Returns the metric of the run less that of the other model, with its interval."""
+    gain = beside["gain"]
+    sign = 1 if metric in RISING else -1
+    low, high = sorted(sign * gain[end] + 0.0 for end in ("low", "high"))  # 0 has no sign
+    return {"mean": sign * gain["mean"] + 0.0, "low": low, "high": high}
+
+
 def sentence(comparison: Comparison) -> str:
-    """Returns what the numbers allow to say: of the best other model, and then of the rest.
+    """Returns what the numbers allow to say: of the best other model first.
 
     It is empty where there is no other model.
     """
-    if not comparison["beside"]:
-        return ""
-    best, *rest = sorted(comparison["beside"], key=lambda one: one["gain"]["mean"])
-    gain, metric = best["gain"], comparison["metric"]
-    sign = 1 if metric in SHARES else -1
-    low, high = sorted(sign * gain[end] + 0.0 for end in ("low", "high"))  # 0 has no sign
-    amount = f"{metric} {sign * gain['mean'] + 0.0:+.2g}, 95 % interval {low:+.2g} to {high:+.2g}"
-    said = {verdict(best): [f"{best['name']} ({amount})"]}
-    for one in rest:
+    said: dict[str, list[str]] = {}
+    for one in sorted(comparison["beside"], key=lambda one: one["gain"]["mean"]):
         said.setdefault(verdict(one), []).append(one["name"])
     return "; ".join(f"{how} {', '.join(names)}" for how, names in said.items())
 
 
 def lines(comparisons: Sequence[Comparison]) -> list[str]:
-    """Returns each figure with its interval, the other models beside it, and the verdict."""
+    """Returns each figure with its interval, the other models with the differences, a verdict."""
     told = []
     for one in comparisons:
-        run, number = one["run"], f"{one['examples']:,} examples"
+        run, metric = one["run"], one["metric"]
+        number = counted(one["examples"], "example")
         interval = f"95 % interval {run['low']:.4g} to {run['high']:.4g}, {number}"
-        told.append(f"test {one['metric']} {run['mean']:.4g} ({interval})")
+        told.append(f"test {metric} {run['mean']:.4g} ({interval})")
+        for other in one["beside"]:
+            gap = difference(metric, other)
+            ends = f"{gap['mean']:+.2g}, 95 % interval {gap['low']:+.2g} to {gap['high']:+.2g}"
+            told.append(f"  {other['name']}: {other['mean']:.4g} (difference {ends})")
         if one["beside"]:
-            beside = ", ".join(f"{other['name']} {other['mean']:.4g}" for other in one["beside"])
-            told += [f"  beside it: {beside}", f"  verdict: {sentence(one)}"]
+            told.append(f"  so the run is {sentence(one)}")
     return told

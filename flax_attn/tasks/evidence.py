@@ -173,7 +173,7 @@ def words_by_class(
     """Finds the words of each class without which its probability falls most, on average.
 
     A mean is distinct if it lies below the interval of 95 % for the lowest of all means, were the
-    changes of a class strewn over the words at random (Bonferroni).
+    changes of each class spread over the words at random (Bonferroni).
     """
     by_word: dict[str, list[np.ndarray]] = defaultdict(list)
     for words, change in zip(tokens, moved):
@@ -186,14 +186,15 @@ def words_by_class(
     }
     every = np.concatenate([*by_word.values()]) if by_word else np.zeros((1, len(names)))
     deviations = every.std(axis=0)  # (classes,)
-    quantile = NormalDist().inv_cdf(1 - 0.025 / max(len(means), 1))
+    usual = every.mean(axis=0)
+    quantile = NormalDist().inv_cdf(1 - 0.025 / max(len(means) * len(names), 1))
     table: dict[str, list[Mattered]] = {}
     for i, name in enumerate(names):
         order = sorted((word for word in means if means[word][i] < 0), key=lambda w: means[w][i])
         table[name] = []
         for word in order[:most]:
             change, count = float(means[word][i]), len(by_word[word])
-            distinct = bool(-change > quantile * deviations[i] / np.sqrt(count))
+            distinct = bool(usual[i] - change > quantile * deviations[i] / np.sqrt(count))
             table[name].append(Mattered(word, change, count, distinct))
     return table
 

@@ -60,17 +60,21 @@ def read_array(path: Path) -> np.ndarray:
         return arrays[""]
 
 
-def read_signals(path: Path, columns: Sequence[str] = ("label", "id", "time")) -> UserInput:
-    """Reads the array in a .npy file, or the signals of a table, as they are trained on.
+def read_signals(
+    path: Path, columns: Sequence[str] = ("label", "id", "time")
+) -> tuple[UserInput, list[str]]:
+    """Reads the array in a .npy file, or the signals of a table with the labels that there are.
 
     `columns` are those of labels, ids and times.
     """
-    if path.suffix not in ARRAYS:
+    ending = path.suffix.lower()
+    if ending == ".npy":
+        return read_array(path), []
+    if ending not in signal_tables.ENDINGS:
         raise UsageError(f"expected --input to end in .npy or .csv, got {path}")
-    if path.suffix == ".npy":
-        return read_array(path)
-    signals, _ = signal_tables.read(path, *columns)
-    return signals if len({len(signal) for signal in signals}) > 1 else np.stack(signals)
+    signals, labels = signal_tables.read(path, *columns)
+    is_one = len({len(signal) for signal in signals}) == 1
+    return np.stack(signals) if is_one else signals, labels or []
 
 
 def write_outputs(path: Path, outputs: np.ndarray | list[str]) -> None:

@@ -129,7 +129,7 @@ def test_the_block_of_a_run_names_what_is_never_predicted(run):
     assert [one["name"] for one in accuracy["beside"]][-1] == "the largest class alone"
     lines = comparison.lines([accuracy])
     assert lines[0].startswith("test accuracy ")
-    assert lines[2].startswith("  verdict: ")
+    assert lines[-1].startswith("  so the run is ")
 
 
 def test_a_class_that_is_never_predicted_is_named():
@@ -138,3 +138,19 @@ def test_a_class_that_is_never_predicted_is_named():
     assert told == ["recall: c: 0.00, a: 0.80, b: 0.90", "never predicted: c (3 test examples)"]
     many = recalls(np.eye(20, dtype=int), [*map(str, range(20))], 20)
     assert many[0].startswith("recall of the lowest 10 of 20 classes: 0: 1.00, ")
+
+
+def test_predictions_for_a_table_with_labels_are_scored(run, tmp_path, capsys):
+    signals, labels, _ = peaks(12, 5)
+    labels = ["", "unknown", *labels[2:]]
+    file = wide(tmp_path / "new.csv", signals, labels, [30] * 12)
+    assert main(["predict", str(run.path), "--input", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "test accuracy " in out
+    assert "(2 rows without a label that the run knows left out)" in out
+
+
+def test_a_file_that_was_trained_on_is_told(run, capsys):
+    own = run.config.data.file
+    assert main(["evaluate", str(run.path), own]) == 0
+    assert "trained on this file" in capsys.readouterr().err

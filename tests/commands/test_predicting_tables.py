@@ -306,8 +306,8 @@ def test_simple_classifiers_stand_beside_the_test_accuracy(films, tmp_path, caps
     with tiny.untrained():
         assert main(["train", "text_csv", *flags]) == 0
     out = capsys.readouterr().out
-    assert "beside it: logistic regression on TF-IDF 1, the largest class alone 0.5\n" in out
-    assert "  verdict: worse than logistic regression on TF-IDF (accuracy -0.39, " in out
+    assert "\n  logistic regression on TF-IDF: 1 (difference -0.39, 95 % interval " in out
+    assert "\n  so the run is worse than logistic regression on TF-IDF; not dis" in out
     assert "\nrecall: good: 0.22, bad: 1.00\n" in out
     assert "\nexamples: 84 train, 18 valid, 18 test\ntexts: " in out
     assert out.index("\nclasses to train on: ") < out.index("\ncompiling")

@@ -56,11 +56,20 @@ def test_signals_may_end_early_and_have_channels_and_no_labels(tmp_path):
         ("label,t0,t1\nup,,1\n", "line 2, column 't0'"),
         ("id,time,v,label\n1,0,1,a\n1,1,2,b\n", "one label for all points of '1'"),
         ("id,time,v,label\n1,noon,1,a\n", "column 'time', got 'noon'"),
+        ("id,time,v\n1,0,1\n1,0,2\n", "each time once for '1'"),
     ],
 )
 def test_what_is_no_signal_is_named_with_its_place(tmp_path, text, named):
     with pytest.raises(UsageError, match=named):
         read(tmp_path, text)
+
+
+def test_a_class_named_1_is_no_header_and_an_index_no_signal(tmp_path):
+    signals, labels = read(tmp_path, "1,0.5,2\n2,1,3\n1,4,5\n", "1")
+    assert labels == ["1", "2", "1"]
+    np.testing.assert_array_equal(signals[0], [[0.5], [2]])
+    signals, labels = read(tmp_path, ",label,a,b\n0,up,5,6\n1,up,7\n2,up,8,9\n")
+    assert [signal.ravel().tolist() for signal in signals] == [[5, 6], [7], [8, 9]]
 
 
 def test_a_number_is_the_label_of_a_signal(tmp_path):

@@ -11,7 +11,7 @@ from configs import mnist_attention, shapes_attention, shapes_best, shapes_cnn
 from flax_attn import schema
 from flax_attn.attention import Lens, dot_product_attention
 from flax_attn.errors import UsageError
-from flax_attn.experiment import Config, twins
+from flax_attn.experiment import Config, load, twins
 from flax_attn.experiment.face import take_data
 from tests import tiny
 
@@ -54,11 +54,15 @@ def test_a_run_stands_beside_its_twins(tmp_path):
         assert one["gain"]["mean"] == pytest.approx(compared["run"]["mean"] - one["mean"])
         with np.load(folder / "examples.npz") as held:
             np.testing.assert_array_equal(held["attention/attention"][0], expected)
+    with pytest.raises(UsageError, match="is a twin with"):
+        load(tmp_path / "run-twins" / "uniform_weights")
     assert any(twins.SAID[twins.UNIFORM] in line for line in said)
 
 
 def test_shapes_have_a_twin_of_convolutions_on_the_same_data():
-    config = Config.of(schema.flatten(shapes_attention.get_config("quick")) | {"num_seeds": 2})
+    config = Config.of(
+        schema.flatten(shapes_attention.get_config("quick")) | {"num_seeds": 2, "num_epochs": 2}
+    )
     made = twins.twins_of(config)
     assert list(made) == [twins.UNIFORM, twins.IDENTITY, twins.CNN]
     values, _ = made[twins.CNN]
@@ -66,6 +70,7 @@ def test_shapes_have_a_twin_of_convolutions_on_the_same_data():
     assert own.model["name"] == "cnn"
     assert own.data == config.data
     assert own.seeds == config.seeds
+    assert (own.name, own.num_epochs) == ("shapes_cnn:quick", 2)
     residual = Config.of(shapes_best.get_config("quick"))
     assert list(twins.twins_of(residual)) == [twins.UNIFORM, twins.CNN]
 
@@ -75,5 +80,5 @@ def test_a_model_without_attention_has_no_twin(tmp_path):
     config.update(tiny.STEPS | {"num_epochs": 1})
     config.model.update({"features": 8, "num_layers": 2})
     config.data.update({"num_train": 200, "num_test": 20})
-    with tiny.untrained(), pytest.raises(UsageError, match="a model with attention"):
+    with pytest.raises(UsageError, match="a model with attention"):
         twins.run_with_twins(Config.of(config), tmp_path / "run", say=print)

@@ -48,11 +48,13 @@ def test_a_verdict_is_seldom_wrong_and_finds_what_is_large():
 def test_less_is_better_of_errors():
     far, near = np.array([3.0, 4, 5, 3]), np.array([1.0, 1.5, 2, 1])
     (one,) = comparison.compare({"mae": near}, {"the mean": {"mae": far}, "x": {"mae": near}})
-    said = comparison.sentence(one)
-    assert said.startswith("not distinguishable from x (mae +0, ")
-    assert said.endswith("; better than the mean")
+    assert comparison.sentence(one) == "not distinguishable from x; better than the mean"
     (one,) = comparison.compare({"mae": far}, {"x": {"mae": near}})
-    assert comparison.sentence(one).startswith("worse than x (mae +2.4, 95 % interval +")
+    _, beside, verdict = comparison.lines([one])
+    assert beside.startswith("  x: 1.375 (difference +2.4, 95 % interval +")
+    assert verdict == "  so the run is worse than x"
+    gap = comparison.difference("chrF", comparison.against("chrF", "x", near, far))
+    assert gap["mean"] == pytest.approx((near - far).mean())
     assert comparison.compare({"mae": near[:1]}, {}) == []  # one example has no interval
     (alone,) = comparison.compare({"mae": near}, {})
     assert comparison.sentence(alone) == ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flax_attn.data import contents
-from flax_attn.data.raw import Columns, Raw, SplitBy, complete, joined
+from flax_attn.data.raw import ALL, Columns, Raw, SplitBy, complete, joined
 from flax_attn.data.sets.kinds import DataSet
 from flax_attn.schema import FilePath, Fraction, require
 
@@ -29,7 +29,8 @@ class OwnData(DataSet):
 
     Attributes:
         file: the file, or of pictures the folder.
-        test_file: another one, all of which is for the test; '' for none.
+        test_file: another one, all of which is for the test, in place of one in the file; '' for
+            none.
         valid_fraction: the share that validates: of the training rows where the file has splits
             but none for validation, else of all.
         test_fraction: the share of all that tests, where the file has no splits.
@@ -48,11 +49,13 @@ class OwnData(DataSet):
 
     def load(self, manual_dir: Path | None) -> Raw:
         own = self.given(self.file)
-        splits, files = own.splits, {self.file: own.sha256}
+        splits, files, notes = own.splits, {self.file: own.sha256}, [*own.notes]
         if self.test_file:
             tested = self.given(self.test_file)
             files[self.test_file] = tested.sha256
-            splits = {"train": joined(splits), "test": joined(tested.splits)}
+            notes += tested.notes
+            renamed = {"train" if name == ALL else name: rows for name, rows in splits.items()}
+            splits = renamed | {"test": joined(tested.splits)}
             if self.input == "signal":
                 splits = contents.of_one_length(splits)
             if self.input != "text":
@@ -61,7 +64,7 @@ class OwnData(DataSet):
         splits = complete(splits, self.target, *shares, self.seed, self.split_by)
         expected = f"enough rows in {self.file} for training and test, or a data.test_file"
         require({"train", "test"} <= splits.keys(), expected)
-        return Raw(splits, files, notes=own.notes)
+        return Raw(splits, files, notes=notes)
 
     def rows_in(self, name: str) -> Columns:
         """Reads all rows of a file, of whatever split."""

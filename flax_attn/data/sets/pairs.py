@@ -166,7 +166,7 @@ class PairsTSV(PairData):
         rows = (columns_of([pair for i in part for pair in groups[i]]) for part in parts)
         splits: dict[str, Columns] = dict(zip(("valid", "test", "train"), rows))
         texts = [text for rows in splits.values() for text in (*rows.inputs, *rows.targets)]
-        is_lowered = self.preprocessing == "lower" and any(text != text.lower() for text in texts)
+        is_lowered = self.preprocessing != "cased" and any(text != text.lower() for text in texts)
         notes = ["letters are lower-cased; --data.preprocessing=cased keeps their case"]
         return Raw(splits, {self.file: sha256(path)}, notes=notes * is_lowered)
 

@@ -2,23 +2,29 @@
 
 import { capital, el, percent, plainTable, scrollBox, setStyle, shown } from "../dom.mjs";
 
-const HEADER = ["", "mean", "95 % interval", "so the run is"];
+const HEADER = ["", "mean", "difference", "so the run is"];
 const NUMBERED = 16; // classes whose counts have room in a matrix
 
 /** A sentence for each figure, in a line below what the run does. */
 export const comparisonOf = ({ comparisons = [] }) =>
   comparisons.filter(({ sentence }) => sentence).map(({ sentence }) =>
-    el("p", { class: "hint" }, `${capital(sentence).replaceAll(/-(?=\d)/g, "−")}.`));
+    el("p", { class: "hint" }, `${capital(sentence)}.`));
+
+/** A mean with its interval of 95 %, if it has one. */
+const between = ({ mean, low, high }) =>
+  low === undefined
+    ? shown(mean)
+    : `${shown(mean)} (${shown(low)} to ${shown(high)})`.replaceAll("-", "−");
 
 /** The figures beside those of simple models, and the confusion of classes; null without any. */
 export function figuresOf(run) {
   const tables = run.comparisons.map(({ metric, examples, rows, about }) => {
-    const caption = `Test ${metric}, ${shown(examples)} examples`;
-    const between = (ends) => (ends ? ends.map(shown).join(" to ") : "");
-    const written = rows.map(([name, mean, ends, verdict]) =>
-      [name, shown(mean), between(ends), verdict ?? ""]);
+    const caption = `Test ${metric}, ${shown(examples)} examples, intervals of 95 %`;
+    const written = rows.map(([name, own, difference, verdict]) =>
+      [name, between(own), difference ? between(difference) : "", verdict]);
     const table = scrollBox(caption, visibleCaption(plainTable(caption, HEADER, written)));
-    return el("div", {}, table, about.map((line) => el("p", { class: "hint" }, `${capital(line)}.`)));
+    const hints = about.map((line) => el("p", { class: "hint" }, `${capital(line)}.`));
+    return el("div", {}, table, hints);
   });
   const { confusion } = run.beside;
   if (confusion) tables.push(confusionOf(run.classes, confusion));

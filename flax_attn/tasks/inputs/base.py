@@ -36,12 +36,18 @@ class Encoded(NamedTuple):
 
 
 class Requested(NamedTuple):
-    """The inputs of `flax-attn predict`, a name for each, and the table that they stand in."""
+    """The inputs of `flax-attn predict`, a name for each, and the table that they stand in.
+
+    Attributes:
+        usable: rows of the table.
+        labels: what a file says of each input, such as its class; '' where it says nothing.
+    """
 
     names: list[str]
     inputs: UserInput
     table: "Table | None" = None
-    usable: Sequence[int] = ()  # rows of the table
+    usable: Sequence[int] = ()
+    labels: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

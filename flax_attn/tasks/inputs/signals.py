@@ -136,7 +136,9 @@ class Signals(Input):
         """
         (length, channels) = self.shape
         if self.padded:
-            is_point = np.shape(inputs[0]) in ((), (channels,))  # of a signal that is given alone
+            is_some = isinstance(inputs, list | tuple | np.ndarray) and np.size(inputs[:1])
+            # a point of a signal that is given alone
+            is_point = is_some and np.shape(inputs[0]) in ((), (channels,))
             rows = contents.signals(source, [inputs] if is_point else inputs)
             fits = rows.shape[-1] == channels
             require(fits, f"signals of {channels} channels in {source}, got {rows.shape[-1]}")
@@ -177,9 +179,12 @@ class Signals(Input):
         source = request.source
         names = {"label_column": "label", "id_column": "id", "time_column": "time"}
         columns = [getattr(self.data, name, default) for name, default in names.items()]
-        signals = user_files.read_signals(source, columns)
+        signals, labels = user_files.read_signals(source, columns)
+        if columns[0].isdecimal() and {len(one) for one in signals} == {self.shape[0] - 1}:
+            # a table without a header has no labels where its rows are the signals
+            signals, labels = user_files.read_signals(source, ["", *columns[1:]])
         number = len(self.rows(signals, str(source)))
-        return Requested([f"signal {i}" for i in range(number)], signals)
+        return Requested([f"signal {i}" for i in range(number)], signals, labels=labels)
 
     def answer(self, asked: Asked, look: Look) -> tuple[dict[str, Tree], JsonObject]:
         rows = self.rows(asked.numbers(), "the input")
