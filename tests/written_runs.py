@@ -165,6 +165,10 @@ def write_run(path, kind="signals", *, seeds=(0, 1), epochs=4, seed=0, config=No
     summary |= {"seeds": list(seeds), "diverged": {}, "epochs": epochs, "stopped": False}
     summary |= {"steps": 100 * epochs, "train_seconds": 60.0, "measured": measured}
     summary |= {"metrics": metrics}
+    if kind == "numbers":
+        ends = {"mean": 1.0, "low": 0.5, "high": 1.5}
+        beside = [{"name": "the mean alone", "mean": 2.0, "gain": ends}]
+        summary["comparisons"] = [{"metric": "mae", "examples": 40, "run": ends, "beside": beside}]
     (path / "config.json").write_text(json.dumps(own | (config or {})))
     (path / "summary.json").write_text(json.dumps(summary))
     (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -153,7 +153,9 @@ def test_the_heading_of_two_tasks_names_both_and_a_comparison_has_its_line(pages
         "Sets both shapes of a kind to their mean height; predicts a number from a text"
     )
     beside = opened.page.locator("h2:has-text('counts') + .hint")
-    assert beside.text_content()
+    assert beside.first.text_content() == "Better than the mean alone."
+    rows = opened.page.locator(".compared tr")
+    assert rows.nth(2).inner_text().split("\t")[1:] == ["2", "−1 (−1.5 to −0.5)", "better than"]
 
 
 def test_runs_on_the_same_signals_answer_in_one_picture(pages, visit):

@@ -2,7 +2,7 @@
 
 import { capital, el, percent, plainTable, scrollBox, setStyle, shown } from "../dom.mjs";
 
-const HEADER = ["", "mean", "difference", "so the run is"];
+const HEADER = ["model", "mean", "difference", "so the run is"];
 const NUMBERED = 16; // classes whose counts have room in a matrix
 
 /** A sentence for each figure, in a line below what the run does. */
@@ -40,7 +40,7 @@ function visibleCaption(table) {
 function confusionOf(names, counts) {
   const isNumbered = names.length <= NUMBERED;
   const caption = "Which class is taken for which: true classes downwards, predicted ones across";
-  const header = ["", ...(isNumbered ? names : names.map((_, i) => i)), "recall"];
+  const header = ["true class", ...(isNumbered ? names : names.map((_, i) => i)), "recall"];
   const totals = counts.map((row) => row.reduce((sum, count) => sum + count, 0));
   const rows = counts.map((row, i) =>
     [names[i], ...row.map(shown), totals[i] ? percent(row[i] / totals[i]) : "–"]);
