@@ -155,7 +155,9 @@ def test_the_heading_of_two_tasks_names_both_and_a_comparison_has_its_line(pages
     beside = opened.page.locator("h2:has-text('counts') + .hint")
     assert beside.first.text_content() == "Better than the mean alone."
     rows = opened.page.locator(".compared tr")
-    assert rows.nth(2).inner_text().split("\t")[1:] == ["2", "−1 (−1.5 to −0.5)", "better than"]
+    minus = "\N{MINUS SIGN}"
+    difference = f"{minus}1 ({minus}1.5 to {minus}0.5)"
+    assert rows.nth(2).inner_text().split("\t")[1:] == ["2", difference, "better than"]
 
 
 def test_runs_on_the_same_signals_answer_in_one_picture(pages, visit):
