@@ -42,7 +42,7 @@ ALLOWED = {  # what a room may import besides itself
     "tasks": {"attention", "data", "models", "training.metrics", "runs", "analysis"},
     "page": {"runs", "analysis", "tasks", "experiment.config"},
     "published": {"attention", "data", "models", "runs", "tasks"},
-    "experiment": {"data", "models", "training", "runs", "tasks", "published"},
+    "experiment": {"attention", "data", "models", "training", "runs", "tasks", "published"},
     "explore": {"attention", "models", "runs", "tasks", "page", "published", "experiment"},
     "commands": {"data", "tasks", "runs", "analysis", "page", "published", "experiment", "explore"},
 }

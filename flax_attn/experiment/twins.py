@@ -15,7 +15,6 @@ from jaxtyping import Array
 
 from flax_attn import config_files, schema
 from flax_attn.attention import Lens
-from flax_attn.attention.checks import Normalizer
 from flax_attn.experiment.config import Config, shipped_values
 from flax_attn.experiment.running import run
 from flax_attn.runs import stored
@@ -50,10 +49,9 @@ def identity(name: str, weights: Array) -> Array:
 
 def twins_of(config: Config) -> dict[str, tuple[ConfigValues, Lens]]:
     """Returns the configs of the twins, and the lens under which each is trained, by name."""
-    as_uniform: Normalizer = uniform
-    twins = {UNIFORM: (config.values, Lens(normalizer=as_uniform))}
+    twins = {UNIFORM: (config.values, Lens(normalizer=uniform))}
     if config.model["name"] in NO_OTHER_PATH:
-        twins[IDENTITY] = config.values, Lens(normalizer=as_uniform, change_weights=identity)
+        twins[IDENTITY] = config.values, Lens(normalizer=uniform, change_weights=identity)
     name, _, variant = config.name.partition(":")
     if config.values["data"]["name"] == "shapes" and name != "shapes_cnn":
         known = f"shapes_cnn:{variant}" if variant in ("quick", "tutorial") else "shapes_cnn"
