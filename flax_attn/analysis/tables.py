@@ -39,12 +39,12 @@ def print_results(
     last = last or any(name.startswith("last/") for name in reference)
     shown = {}  # texts by metric and column
     for name, measure in metrics.items():
-        column, metric = parted(name)
+        column, metric = split_name(name)
         if last or not column.startswith("last"):
             std = f" ± {measure['std']:.2g}" if len(measure["values"]) > 1 else ""
             shown.setdefault(metric, {})[column] = f"{measure['mean']:.4g}{std}"
     for name, figure in reference.items():
-        column, metric = parted(name)
+        column, metric = split_name(name)
         shown.setdefault(metric, {})["tutorial" if column == "test" else f"tutorial, {column}"] = (
             f"{figure:.4g}"
         )
@@ -59,8 +59,8 @@ def print_results(
         console.print(escaped(signature), highlight=False, markup=False, soft_wrap=True)
 
 
-def parted(name: str) -> tuple[str, str]:
-    """Parts the name of a figure, such as `last/test/macro/f1`, behind its split."""
+def split_name(name: str) -> tuple[str, str]:
+    """Splits the name of a metric, such as `last/test/macro/f1`, behind that of its split."""
     split = next(split for split in SPLITS if f"{split}/" in name)
     head, _, metric = name.partition(f"{split}/")
     return head + split, metric

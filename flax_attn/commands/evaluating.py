@@ -59,7 +59,7 @@ def evaluate(args: argparse.Namespace) -> list[Path]:
         lines += [f"test {name} {one[0]:.4g}, of one example" for name, one in found.scores.items()]
     if "confusion" in found.arrays:
         names = run.task.target.class_names()
-        lines += recalls(np.asarray(found.arrays["confusion"]), names or [], len(rows.inputs))
+        lines += recalls(np.asarray(found.arrays["confusion"]), names or [], len(run.params))
     for line in lines:
         console.print(Text(escaped(line)), soft_wrap=True)
     return []

@@ -38,21 +38,14 @@ def run_command(args: argparse.Namespace) -> None:
     options: Options = {"manual_dir": args.manual_dir and expanded(args.manual_dir)}
     options |= {"explore": args.open if args.explore else None, "port": args.port}
     options |= {"debug_nans": args.debug_nans, "sequence": args.sequence}
+    options |= {"last": args.last, "twin": args.twin}
     code = 0
     if args.distributed:
         processes.join(args.timeout)
     try:
         with listening(leave_by_stderr) as stop:
             check_devices()  # before anything is written: for some flags XLA aborts the process
-            train(
-                config,
-                workdir,
-                wide_console(),
-                **options,
-                stop=stop,
-                last=args.last,
-                twin=args.twin,
-            )
+            train(config, workdir, wide_console(), **options, stop=stop)
     except Stopped as stopped:
         leave_by_stderr(stopped.said)
         code = 128 + stopped.number

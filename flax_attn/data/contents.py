@@ -52,11 +52,16 @@ def signals(where: str, values: UserInput) -> np.ndarray:
     got = f"{array.shape}; for classes or numbers set data.target"
     fit = array.ndim == 3 and array.size
     require(fit, f"signals (n, t) or (n, t, channels) in {where}, got {got}")
-    ended = np.asarray(np.isnan(array).any(axis=-1))  # (n, t)
+    ended = ~is_within(array)  # (n, t)
     is_tail = not (ended[:, 0].any() or (ended[:, :-1] & ~ended[:, 1:]).any())
     require(is_tail, f"finite numbers up to the end of each signal in {where}, got NaN before it")
     finite(where, array[~ended])
     return array
+
+
+def is_within(signals: np.ndarray) -> np.ndarray:
+    """Returns which points `(..., t)` of signals `(..., t, channels)` are before their ends."""
+    return np.asarray(~np.isnan(signals).any(axis=-1))
 
 
 def lengthened(rows: Sequence[np.ndarray], length: int = 0) -> np.ndarray:
@@ -65,14 +70,12 @@ def lengthened(rows: Sequence[np.ndarray], length: int = 0) -> np.ndarray:
     Its length is at least the one that is given.
     """
     longest = max(length, *map(len, rows))
-    short = [(longest - len(row), *[0] * (row.ndim - 1)) for row in rows]
-    widths = [[(0, number) for number in numbers] for numbers in short]
-    return np.stack(
-        [
-            np.pad(row.astype(np.float32), width, constant_values=np.nan)
-            for row, width in zip(rows, widths)
-        ]
-    )
+
+    def pad(row: np.ndarray) -> np.ndarray:
+        widths = [(0, longest - len(row)), *[(0, 0)] * (row.ndim - 1)]
+        return np.pad(row.astype(np.float32), widths, constant_values=np.nan)
+
+    return np.stack([pad(row) for row in rows])
 
 
 def images(where: str, values: UserInput) -> np.ndarray:

@@ -260,6 +260,21 @@ def shipped_values(name: str) -> JsonObject | None:
     return {key: value for key, value in defaults.items() if value is not UNSET} | needed | flat
 
 
+def changes(values: JsonObject) -> tuple[JsonObject, bool]:
+    """Returns the keys that differ from the package's config, `{key: [value, in the package]}`.
+
+    Also returns whether the package has a config of this name.
+    """
+    shipped = shipped_values(values["name"])
+    if shipped is None:
+        return {}, False
+    plain = lambda value: list(value) if isinstance(value, tuple) else value  # as JSON has it
+    now = {key: plain(value) for key, value in schema.flatten(values).items()}
+    before = {key: plain(v) for key, v in shipped.items() if not key.startswith("reference.")}
+    pairs = {key: [now[key], value] for key, value in before.items() if key in now}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}, True
+
+
 def class_of(
     key: str, name: str, known: Mapping[str, type[Kind]], base: type[Kind], allowed: Allowed
 ) -> type[Kind]:

@@ -63,10 +63,10 @@ def build_model(config: Config, sizes: Mapping[str, int]) -> nn.Module:
 def build(config: Config, task: Task) -> tuple[nn.Module, str]:
     """Builds the model of a task, tries it, and returns it with a line on its layers."""
     model = build_model(config, task.kept.sizes)
-    return model, layer_lines(model, shapes_of_params(model, task))
+    return model, describe_layers(model, shapes_of_params(model, task))
 
 
-def layer_lines(model: nn.Module, params: Params) -> str:
+def describe_layers(model: nn.Module, params: Params) -> str:
     """Describes a model and its outermost layers, with the parameters of each."""
     layers = ", ".join(f"{name} {count_parameters(layer):,}" for name, layer in params.items())
     return f"model: {type(model).__name__}, {count_parameters(params):,} parameters ({layers})"

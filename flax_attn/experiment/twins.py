@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from flax_attn import config_files, schema
 from flax_attn.attention import Lens
-from flax_attn.experiment.config import Config, shipped_values
+from flax_attn.experiment.config import Config, changes
 from flax_attn.experiment.running import run
 from flax_attn.runs import stored
 from flax_attn.runs.results import Summary
@@ -26,7 +26,7 @@ from flax_attn.types import ConfigValues, UserInput
 NO_ATTENTION = ("bilstm", "cnn", "lstm", "mlp")
 NO_OTHER_PATH = ("cnn_attention", "gru_attention", "patch_attention")  # around the attention
 UNIFORM, IDENTITY, CNN = "uniform weights", "each position alone", "convolutions alone"
-SAID = {
+ABOUT = {
     UNIFORM: "every query sees the mean of its keys, and what else the model computes",
     IDENTITY: "every position sees itself, and what else the model computes",
     CNN: "the model of shapes_cnn, without attention",
@@ -55,18 +55,17 @@ def twins_of(config: Config) -> dict[str, tuple[ConfigValues, Lens]]:
     name, _, variant = config.name.partition(":")
     if config.values["data"]["name"] == "shapes" and name != "shapes_cnn":
         known = f"shapes_cnn:{variant}" if variant in ("quick", "tutorial") else "shapes_cnn"
-        before, now = shipped_values(config.name) or {}, schema.flatten(config.values)
-        parts = "data.", "model.", "reference."
-        own = {
-            key: value
-            for key, value in now.items()
-            if before.get(key, value) != value and not key.startswith(parts)
-        }  # what the user has changed
-        values = schema.flatten(config_files.read(known)) | own
-        values = {key: value for key, value in values.items() if not key.startswith("data.")}
-        values |= {f"data.{key}": value for key, value in config.values["data"].items()}
-        twins[CNN] = values, Lens()
+        twins[CNN] = on_same_data(config, known), Lens()
     return twins
+
+
+def on_same_data(config: Config, name: str) -> ConfigValues:
+    """Returns the config of a name, on the data of another and with what its user has changed."""
+    changed = {key: value for key, (value, _) in changes(config.values)[0].items()}
+    own = {key: value for key, value in changed.items() if not key.startswith(("data.", "model."))}
+    base = schema.flatten(config_files.read(name))
+    values = {key: value for key, value in base.items() if not key.startswith("data.")}
+    return values | schema.flatten({"data": config.values["data"]}) | own
 
 
 def run_with_twins(config: Config, workdir: Path, **options: UserInput) -> Summary:
@@ -85,10 +84,11 @@ def run_with_twins(config: Config, workdir: Path, **options: UserInput) -> Summa
     say = options.get("say", print)
     summary = run(config, workdir, **options)
     scores = scores_of(workdir)
-    require(summary.get("comparisons"), "several test examples to compare twins on")
+    comparisons = summary.get("comparisons", [])
+    require(comparisons, "several test examples to compare twins on")
     options.pop("on_model", None)
     for name, (values, lens) in twins_of(config).items():
-        say(f"twin with {name}: {SAID[name]}")
+        say(f"twin with {name}: {ABOUT[name]}")
         content = getattr(config.data, "content", None)  # of data from Python
         twin = Config.of(values, content=content)
         folder = workdir.with_name(f"{workdir.name}-twins") / name.replace(" ", "_")
@@ -99,11 +99,11 @@ def run_with_twins(config: Config, workdir: Path, **options: UserInput) -> Summa
             kept["derived"]["twin"] = name
             stored.write_json(folder / "config.json", kept)
         others = scores_of(folder)
-        for comparison in summary.get("comparisons", []):
+        for comparison in comparisons:
             metric = comparison["metric"]
             beside = [one for one in comparison["beside"] if one["name"] != name]
             made = against(metric, name, scores[metric], others[metric])
-            made["about"] = SAID[name]
+            made["about"] = ABOUT[name]
             comparison["beside"] = [*beside, made]
     stored.write_json(workdir / "summary.json", cast(dict, summary))
     return summary

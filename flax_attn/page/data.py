@@ -11,10 +11,9 @@ import numpy as np
 from flax_attn import platforms
 from flax_attn.analysis.token_weights import of_hops
 from flax_attn.errors import escaped
-from flax_attn.experiment.config import shipped_values
+from flax_attn.experiment.config import changes
 from flax_attn.runs.reading import Record, curve, late_median
 from flax_attn.runs.results import Row
-from flax_attn.schema import flatten
 from flax_attn.tasks import TASKS, comparison
 from flax_attn.tasks.replies import pack
 from flax_attn.types import Json, JsonObject
@@ -163,20 +162,6 @@ def curves(rows: list[Row]) -> JsonObject:
         }
         made[name] = {"steps": steps.tolist(), "seeds": by_seed}
     return made
-
-
-def changes(config: JsonObject) -> tuple[JsonObject, bool]:
-    """Returns the keys that differ from the package's config, `{key: [value, in the package]}`.
-
-    Also returns whether the package has a config of this name.
-    """
-    before, now = shipped_values(config["name"]), flatten(config)
-    if before is None:
-        return {}, False
-    before = {key: list(v) if isinstance(v, tuple) else v for key, v in before.items()}
-    kept = {key: value for key, value in before.items() if not key.startswith("reference.")}
-    pairs = {key: [now[key], value] for key, value in kept.items() if key in now}
-    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}, True
 
 
 def command(config: JsonObject, changed: JsonObject) -> str:

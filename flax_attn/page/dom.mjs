@@ -117,7 +117,7 @@ export function tableBehind(caption, header, rows) {
 }
 
 /** A table with a header row, and a header cell at the left of each row. */
-export function plainTable(caption, header, rows) {
+export function plainTable(caption, header, rows, captionClass = "aside") {
   const head = header.map((name) => el("th", { scope: "col" }, String(name)));
   const body = rows.map(([first, ...cells]) =>
     el("tr", {},
@@ -126,7 +126,7 @@ export function plainTable(caption, header, rows) {
     ),
   );
   return el("table", {},
-    el("caption", { class: "aside" }, caption), el("thead", {}, el("tr", {}, head)),
+    el("caption", { class: captionClass }, caption), el("thead", {}, el("tr", {}, head)),
     el("tbody", {}, body),
   );
 }

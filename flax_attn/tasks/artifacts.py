@@ -76,7 +76,7 @@ class Evaluation(NamedTuple):
     metrics: dict[str, list[float]] = {}
     summary: dict[str, Json] = {}
     texts: dict[str, str] = {}
-    scores: dict[str, np.ndarray] = {}
+    scores: Mapping[str, np.ndarray] = {}
 
 
 @dataclass

@@ -38,9 +38,9 @@ def wilson(shares: Float[np.ndarray, " n"]) -> Interval:
     """Computes the mean of shares and its interval (Wilson, 1927)."""
     number, mean = len(shares), float(shares.mean())
     square = NORMAL**2 / number
-    room = NORMAL * np.sqrt((mean * (1 - mean) + square / 4) / number) / (1 + square)
-    middle = (mean + square / 2) / (1 + square)
-    return {"mean": mean, "low": float(middle - room), "high": float(middle + room)}
+    half = NORMAL * np.sqrt((mean * (1 - mean) + square / 4) / number) / (1 + square)
+    center = (mean + square / 2) / (1 + square)
+    return {"mean": mean, "low": float(center - half), "high": float(center + half)}
 
 
 def student(scores: Float[np.ndarray, " n"]) -> Interval:
@@ -49,8 +49,8 @@ def student(scores: Float[np.ndarray, " n"]) -> Interval:
     # the quantile of t by its expansion in the degrees of freedom
     quantile = z + (z**3 + z) / 4 / (number - 1)
     quantile += (5 * z**5 + 16 * z**3 + 3 * z) / 96 / (number - 1) ** 2
-    room = float(quantile * scores.std(ddof=1) / np.sqrt(number))
-    return {"mean": mean, "low": mean - room, "high": mean + room}
+    half = float(quantile * scores.std(ddof=1) / np.sqrt(number))
+    return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
 def against(metric: str, name: str, own: np.ndarray, other: np.ndarray) -> Beside:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
+from flax_attn.data.contents import is_within
 from flax_attn.data.raw import Raw, identified
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import counted, shortened
@@ -50,7 +51,7 @@ def inputs_of(inputs: UserInput, data: DataSet) -> str:
     _, first, second, *channels = inputs.shape
     if data.input == "image":
         return f"{first} x {second} pixels" + " in colour" * bool(channels)
-    lengths = (~np.isnan(inputs).any(axis=-1)).sum(axis=1)
+    lengths = is_within(inputs).sum(axis=1)
     least = f"{lengths.min()} to " * bool(lengths.min() < first)
     return f"{least}{first} points" + f" of {second} series" * (second > 1)
 

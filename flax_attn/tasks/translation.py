@@ -23,7 +23,7 @@ from flax_attn.tasks.artifacts import Evaluation, Look, Prediction, first_rows
 from flax_attn.tasks.asking import Asked
 from flax_attn.tasks.inputs.pairs import Pairs
 from flax_attn.tasks.inputs.texts import knows_any, table_of
-from flax_attn.tasks.targets.texts import TargetText, score
+from flax_attn.tasks.targets.texts import TargetText, corpus_scores
 from flax_attn.tasks.task import Task
 from flax_attn.types import JsonObject, Options, Tree, UserInput
 
@@ -73,7 +73,9 @@ class TextsOfTexts(Task):
         )
         metrics, summary = {}, {}
         for prefix, rows in (("test/", texts), ("greedy/test/", greedy_texts)):
-            measures = [score(row, references, self.inputs.clean, self.inputs.data) for row in rows]
+            measures = [
+                corpus_scores(row, references, self.inputs.clean, self.inputs.data) for row in rows
+            ]
             scores, signatures = zip(*measures)
             metrics |= {prefix + name: [seed[name] for seed in scores] for name in scores[0]}
             summary |= {"signatures": signatures[0]} if signatures[0] else {}
@@ -82,9 +84,8 @@ class TextsOfTexts(Task):
         header = ("source", "reference", *(f"translation {i}" for i in range(len(texts))))
         table = [header, *zip(sources, references, *texts)]
         lines = "".join("\t".join(cells) + "\n" for cells in table)
-        scores = dict(self.target.scores(texts, references))
-        files = {"translations.tsv": lines}
-        return Evaluation(self._arrays(by_beam[0]), metrics, summary, files, scores)
+        files, scored = {"translations.tsv": lines}, self.target.scores(texts, references)
+        return Evaluation(self._arrays(by_beam[0]), metrics, summary, files, scored)
 
     def _arrays(self, translations: list[Translation]) -> dict[str, np.ndarray]:
         """Returns the arrays of the first examples: tokens as text, and alignments."""

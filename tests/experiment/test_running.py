@@ -22,7 +22,7 @@ from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import (
     build_model,
     count_steps,
-    layer_lines,
+    describe_layers,
     make_batches,
     make_plan,
     make_programs,
@@ -445,7 +445,7 @@ def test_data_are_what_the_config_says():
 
 def test_a_line_names_the_layers():
     params = {"embedding": {"table": np.zeros((11, 8))}, "norm": {"scale": np.zeros(8)}}
-    line = layer_lines(GPT(vocabulary_size=11, max_length=12), params)
+    line = describe_layers(GPT(vocabulary_size=11, max_length=12), params)
     assert line == "model: GPT, 96 parameters (embedding 88, norm 8)"
 
 

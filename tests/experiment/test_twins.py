@@ -56,7 +56,7 @@ def test_a_run_stands_beside_its_twins(tmp_path):
             np.testing.assert_array_equal(held["attention/attention"][0], expected)
     with pytest.raises(UsageError, match="is a twin with"):
         load(tmp_path / "run-twins" / "uniform_weights")
-    assert any(twins.SAID[twins.UNIFORM] in line for line in said)
+    assert any(twins.ABOUT[twins.UNIFORM] in line for line in said)
 
 
 def test_shapes_have_a_twin_of_convolutions_on_the_same_data():

@@ -23,7 +23,9 @@ def test_translations_are_measured_against_references():
     sacrebleu = pytest.importorskip("sacrebleu")
     references = ["A man is sleeping.", "Two dogs run through the snow, it's cold."]
     texts = ["a man is sleeping.", "two dogs run through snow, it's cold."]
-    scores, signature = targets.score(texts, references, str.lower, PairLists(splits=(), sha256=""))
+    scores, signature = targets.corpus_scores(
+        texts, references, str.lower, PairLists(splits=(), sha256="")
+    )
     assert scores["exact_match"] == 0.5
     np.testing.assert_allclose(
         scores["bleu"], sacrebleu.corpus_bleu(texts, [references], lowercase=True).score

@@ -173,27 +173,26 @@ function aboutText(reply, { ids, written, known, note }, rule) {
   if (reply.found) return { ...reply, ...foundOf(reply, count, rule), ...own, found: null };
   const cut = (array) =>
     rule.rules ? withoutPadding(array, rule.most, count) : rowOfLast(array, count);
-  const allCut = (arrays) =>
-    Object.fromEntries(Object.entries(arrays).map(([name, array]) => [name, cut(array)]));
-  const scores = reply.scores && allCut(reply.scores);
-  return { ...reply, ...own, attention: allCut(reply.attention), scores };
+  const scores = reply.scores && eachOf(reply.scores, cut);
+  return { ...reply, ...own, attention: eachOf(reply.attention, cut), scores };
 }
+
+/** What a function makes of each array of an object, by name. */
+const eachOf = (arrays, make) =>
+  Object.fromEntries(Object.entries(arrays).map(([name, array]) => [name, make(array)]));
 
 /** The texts that a search has found, the best first. */
 function foundOf({ found, attention, scores }, count, { target }) {
   const longest = found.tokens.shape[1];
   const best = found.lengths.data.map((length, i) => {
     const ids = found.tokens.data.slice(i * longest, i * longest + length);
-    const cut = (arrays) =>
-      Object.fromEntries(
-        Object.entries(arrays).map(([name, array]) => [name, oneOf(array, i, length, count)]),
-      );
+    const cut = (array) => oneOf(array, i, length, count);
     return {
       text: writtenWhole(target, ids),
       tokens: writtenApart(target, ids),
       score: found.merits.data[i],
-      attention: cut(attention),
-      scores: scores && cut(scores),
+      attention: eachOf(attention, cut),
+      scores: scores && eachOf(scores, cut),
     };
   });
   const { text, attention: ofFirst, scores: scoresOfFirst } = best[0];

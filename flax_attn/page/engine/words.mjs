@@ -1,9 +1,14 @@
 // Texts that a model reads whole: a text to tokens by the rules of its run, and tokens to a text.
 
+import { range } from "../lists.mjs";
+
+const UNKNOWN = 1;
+
 /**
  * The tokens of a text: `{ids, written, known, note}`, or `{error}`.
- * @param rule how the run reads: `rules` of preprocessing, the `parts` of a text, the `entries` and
- * their `codes` where they are characters, `most` tokens, and whether more than these are `cut`
+ * @param rule how the run reads: `rules` of preprocessing, the pattern `part` of a token, `entries`
+ * and their `codes` where they are characters, `ends` that stand around a text, `most` tokens, and
+ * whether more than these are `cut`
  */
 export function readWhole(rule, text) {
   const parts = rule.rules.reduce(applied, text).match(new RegExp(rule.part, "gu")) ?? [];
@@ -26,8 +31,6 @@ export function readWhole(rule, text) {
   };
 }
 
-const UNKNOWN = 1;
-
 /** A text after one rule of preprocessing. */
 function applied(text, rule) {
   if (rule.rule === "lower") return text.toLowerCase();
@@ -44,17 +47,12 @@ export function writtenWhole({ entries, between, joins }, ids) {
 /** Each token of a target as it is drawn. */
 export const writtenApart = ({ entries }, ids) => ids.map((id) => entries[id].trim() || " ");
 
-/** An array (heads, q, k) without padding: of `lengths` by the padded lengths of its axes. */
-export function withoutPadding({ shape, data }, padded, length) {
-  const [heads, queries, keys] = shape;
-  const [q, k] = [queries, keys].map((size) => (size === padded ? length : size));
-  const cut = [];
-  for (let head = 0; head < heads; head++)
-    for (let i = 0; i < q; i++) {
-      const from = (head * queries + i) * keys;
-      cut.push(...data.slice(from, from + k));
-    }
-  return { shape: [heads, q, k], data: cut };
+/** An array (heads, q, k) of which axes of the length `padded` are cut to `length`. */
+export function withoutPadding(array, padded, length) {
+  const [heads, ...sizes] = array.shape;
+  const [q, k] = sizes.map((size) => (size === padded ? length : size));
+  const data = range(heads).flatMap((head) => oneOf(array, head, q, k).data);
+  return { shape: [heads, q, k], data };
 }
 
 /** One of an array (n, q, k): its first `q` rows and `k` columns, as (1, q, k). */

@@ -22,18 +22,13 @@ export function figuresOf(run) {
     const caption = `Test ${metric}, ${shown(examples)} examples, intervals of 95 %`;
     const written = rows.map(([name, own, difference, verdict]) =>
       [name, between(own), difference ? between(difference) : "", verdict]);
-    const table = scrollBox(caption, visibleCaption(plainTable(caption, HEADER, written)));
+    const table = scrollBox(caption, plainTable(caption, HEADER, written, null));
     const hints = about.map((line) => el("p", { class: "hint" }, `${capital(line)}.`));
     return el("div", {}, table, hints);
   });
   const { confusion } = run.beside;
   if (confusion) tables.push(confusionOf(run.classes, confusion));
   return tables.length ? el("div", { class: "compared" }, tables) : null;
-}
-
-function visibleCaption(table) {
-  table.querySelector("caption").classList.remove("aside");
-  return table;
 }
 
 /** How often each true class, downwards, was predicted as each class, across. */
@@ -44,7 +39,7 @@ function confusionOf(names, counts) {
   const totals = counts.map((row) => row.reduce((sum, count) => sum + count, 0));
   const rows = counts.map((row, i) =>
     [names[i], ...row.map(shown), totals[i] ? percent(row[i] / totals[i]) : "–"]);
-  const table = visibleCaption(plainTable(caption, header, rows));
+  const table = plainTable(caption, header, rows, null);
   [...table.tBodies[0].rows].forEach((line, i) =>
     [...line.cells].slice(1, -1).forEach((cell, j) => {
       const share = Math.round((50 * counts[i][j]) / Math.max(totals[i], 1));

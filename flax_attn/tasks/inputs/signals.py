@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from flax_attn.data import contents
-from flax_attn.data.contents import float32
+from flax_attn.data.contents import float32, is_within
 from flax_attn.data.raw import Raw
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError
@@ -134,7 +134,7 @@ class Signals(Input):
         Raises:
             UsageError: signals of another shape, or numbers that are not finite.
         """
-        (length, channels) = self.shape
+        length, channels = self.shape
         if self.padded:
             is_some = isinstance(inputs, list | tuple | np.ndarray) and np.size(inputs[:1])
             # a point of a signal that is given alone
@@ -142,7 +142,7 @@ class Signals(Input):
             rows = contents.signals(source, [inputs] if is_point else inputs)
             fits = rows.shape[-1] == channels
             require(fits, f"signals of {channels} channels in {source}, got {rows.shape[-1]}")
-            longest = int((~np.isnan(rows).any(axis=-1)).sum(axis=1).max())
+            longest = int(is_within(rows).sum(axis=1).max())
             require(longest <= length, f"at most {length} points in {source}, got {longest}")
             return contents.lengthened(list(rows[:, :longest]), length)
         signals = float32(source, inputs)
@@ -161,7 +161,7 @@ class Signals(Input):
 
     def covered(self, row: np.ndarray) -> dict[str, np.ndarray]:
         """Draws a straight line in place of a fifth of the signal, every tenth of it."""
-        length = int((~np.isnan(row).any(axis=-1)).sum())
+        length = int(is_within(row).sum())
         ends = np.linspace(0, length, max(2, min(length, STRETCHES)) + 1).astype(int)
         made = {}
         for first, last in zip(ends, ends[2:]):
@@ -180,7 +180,8 @@ class Signals(Input):
         names = {"label_column": "label", "id_column": "id", "time_column": "time"}
         columns = [getattr(self.data, name, default) for name, default in names.items()]
         signals, labels = user_files.read_signals(source, columns)
-        if columns[0].isdecimal() and {len(one) for one in signals} == {self.shape[0] - 1}:
+        lengths = {np.shape(one)[:1] for one in signals}
+        if columns[0].isdecimal() and lengths == {(self.shape[0] - 1,)}:
             # a table without a header has no labels where its rows are the signals
             signals, labels = user_files.read_signals(source, ["", *columns[1:]])
         number = len(self.rows(signals, str(source)))
@@ -188,7 +189,7 @@ class Signals(Input):
 
     def answer(self, asked: Asked, look: Look) -> tuple[dict[str, Tree], JsonObject]:
         rows = self.rows(asked.numbers(), "the input")
-        looked, length = look(rows), int((~np.isnan(rows[0]).any(axis=-1)).sum())
+        looked, length = look(rows), int(is_within(rows[0]).sum())
         return looked, replies.attended(looked, rows.shape[1], length)
 
     def tested(self, raw: UserInput, arrays: Inputs) -> dict[str, np.ndarray]:
@@ -213,7 +214,7 @@ class Signals(Input):
     def weights(cls, run: Record, index: int) -> dict[str, np.ndarray]:
         """Returns the attention up to the end of the example."""
         array = run.examples["inputs"][index]
-        length, weights = int((~np.isnan(array).any(axis=-1)).sum()), super().weights(run, index)
+        length, weights = int(is_within(array).sum()), super().weights(run, index)
         if length == len(array):
             return weights
         return {name: matrix[:, :length, :length] for name, matrix in weights.items()}
@@ -241,7 +242,7 @@ class Signals(Input):
 def channels_of(run: Record, name: str, index: int) -> Json:
     """Returns an array of an example as channels `(channels, t)`, up to its end."""
     array = run.examples[name][index]
-    return replies.numbers(np.atleast_2d(array[~np.isnan(array).any(axis=-1)].T))
+    return replies.numbers(np.atleast_2d(array[is_within(array)].T))
 
 
 def check_rows(data: DataSet, inputs: np.ndarray | jax.Array) -> None:

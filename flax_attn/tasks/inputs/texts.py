@@ -192,9 +192,8 @@ class Texts(Input):
         self.warn_of_unknown(texts)
         chosen = [texts[i] for i in usable]
         self.warn_of_length(chosen)
-        names = {"label_column": "label", "number_column": "number"}
-        columns = [getattr(self.data, name) for name in names if hasattr(self.data, name)]
-        labels = [] if table is None else table.cells((columns or ["label"])[0])
+        column = getattr(self.data, "number_column", getattr(self.data, "label_column", "label"))
+        labels = [] if table is None else table.cells(column)
         return Requested(chosen, chosen, table, usable, [labels[i] for i in usable if labels])
 
     def warn_of_unknown(self, texts: Sequence[str]) -> None:

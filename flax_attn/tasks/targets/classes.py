@@ -197,9 +197,8 @@ class Classes(Target):
     @classmethod
     def remarks(cls, run: Record, data: DataSet) -> list[str]:
         """Returns the recall of each class, and a command to try next on a table."""
-        counts, seeds = run.examples["confusion"], len(run.summary["seeds"])
-        seeds -= len(run.summary.get("diverged", {}))
-        lines = recalls(counts, run.config["derived"]["classes"], int(counts.sum()) // seeds)
+        num_seeds = len(run.summary["seeds"]) - len(run.summary.get("diverged", {}))
+        lines = recalls(run.examples["confusion"], run.config["derived"]["classes"], num_seeds)
         if not isinstance(data, TextCSV) or run.summary["model"] == BEST_MODEL:
             return lines
         keys = ["file", "test_file", "text_column", "label_column"]
@@ -232,13 +231,13 @@ class Classes(Target):
         return figures
 
 
-def recalls(counts: np.ndarray, names: list[str], number: int) -> list[str]:
+def recalls(counts: np.ndarray, names: list[str], num_seeds: int) -> list[str]:
     """Returns the recall of each class, and the classes that are never predicted.
 
     Args:
         counts: of true classes, downwards, predicted as classes, across, over all seeds.
         names: of the classes.
-        number: of test examples.
+        num_seeds: how many seeds are counted.
     """
     of_class = counts.sum(axis=1)
     shares = np.diag(counts) / np.maximum(of_class, 1)
@@ -248,8 +247,8 @@ def recalls(counts: np.ndarray, names: list[str], number: int) -> list[str]:
     told = [f"recall{least if len(by_recall) > MOST_RECALLS else ''}: {', '.join(listed)}"]
     never = [i for i in by_recall if not counts[:, i].any()]
     if never:
-        seeds = counts.sum() / number
-        named = [f"{shortened(names[i])} ({of_class[i] / seeds:.0f} test examples)" for i in never]
+        tested = of_class // num_seeds
+        named = [f"{shortened(names[i])} ({tested[i]} test examples)" for i in never]
         more = [f"and {len(never) - MOST_RECALLS} more"] * (len(never) > MOST_RECALLS)
         told.append(f"never predicted: {', '.join(named[:MOST_RECALLS] + more)}")
     return told

@@ -63,7 +63,8 @@ class TargetText(Target):
         """Measures the texts of every seed; returns the means over the seeds."""
         right = [self.inputs.clean(text) for text in references]
         by_seed = [
-            scored([*map(self.inputs.clean, row)], right, self.data.is_natural) for row in texts
+            example_scores([*map(self.inputs.clean, row)], right, self.data.is_natural)
+            for row in texts
         ]
         return {name: np.mean([seed[name] for seed in by_seed], axis=0) for name in by_seed[0]}
 
@@ -127,7 +128,9 @@ class TargetText(Target):
         return translation.draw(run)
 
 
-def scored(texts: Sequence[str], references: Sequence[str], natural: bool) -> dict[str, np.ndarray]:
+def example_scores(
+    texts: Sequence[str], references: Sequence[str], natural: bool
+) -> dict[str, np.ndarray]:
     """Measures each preprocessed text: of languages by chrF as a share, else by what is exact."""
     pairs = list(zip(texts, references))
     if natural:
@@ -151,7 +154,7 @@ def edits(text: str, reference: str) -> int:
     return int(row[-1])
 
 
-def score(
+def corpus_scores(
     texts: Sequence[str], references: Sequence[str], clean: Callable[[str], str], data: PairData
 ) -> tuple[dict[str, float], list[str]]:
     """Computes exact match, and of languages BLEU and chrF by sacrebleu, with their signatures."""
