@@ -20,8 +20,8 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
 # of the user's own data, each by the key `data.file`
-OF_TEXTS = ["text_csv", "text_csv_best", "numbers_csv", "translate_tsv", "text_file"]
-OWN = [*OF_TEXTS, "letters_tsv", "signals_npz", "signals_classes", "series_classes"]
+OF_TEXTS = ["text_csv", "text_csv_best", "numbers_csv", "translate_tsv", "letters_tsv", "text_file"]
+OWN = [*OF_TEXTS, "signals_npz", "signals_classes", "series_classes"]
 OWN += ["images_folder", "images_numbers"]
 
 
@@ -86,7 +86,7 @@ def write_own(name, folder):
     elif name == "numbers_csv":
         rows = [f"a text of {number},{number}.5\n" for number in range(80)]
         path.write_text("text,number\n" + "".join(rows))
-    elif name == "translate_tsv":
+    elif name.endswith("_tsv"):
         path.write_text("".join(f"ein hund {i}\ta dog {i}\n" for i in range(40)))
     elif name == "text_file":
         path.write_text("".join(f"line {i} of a text\n" for i in range(100)))
