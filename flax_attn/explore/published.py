@@ -4,25 +4,28 @@ All weights of many heads would be megabytes, so a reply has a small map of each
 of one head the weights of one query. Parameters are those of the folder; nothing is trained.
 """
 
+import functools
 import math
 from collections.abc import Callable
+from typing import cast
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import msgspec
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from flax_attn.attention import DecoderBlock, EncoderBlock, Lens
+from flax_attn.attention import Lens
 from flax_attn.attention.arrays import with_rank
 from flax_attn.errors import counted
 from flax_attn.experiment.loading import Model
-from flax_attn.explore.under_lens import NORMALIZERS, Traced, by_name
-from flax_attn.models.forward import Inputs, Params, check_finite, in_order
+from flax_attn.explore.under_lens import NORMALIZERS, Traced
+from flax_attn.models import by_block
+from flax_attn.models.forward import Inputs, Params, check_finite
 from flax_attn.page.data import safe
-from flax_attn.published.modules import Decoder, VisionTransformer
-from flax_attn.published.tasks import Continued, Prepared, Read, Seen
+from flax_attn.published.modules import AnyModel, Decoder, VisionTransformer
+from flax_attn.published.tasks import Continued, Prepared, Read, Seen, lengths_of
 from flax_attn.tasks import replies
 from flax_attn.tasks.asking import MOST_TOKENS, Asked, Settings, View, read
 from flax_attn.types import Json, JsonObject, Options, Tree
@@ -45,12 +48,13 @@ class PublishedAnswers:
 
     def __init__(self, run: Model) -> None:
         assert isinstance(run.task, Continued | Read | Seen)
-        self.run, self.task, self.model = run, run.task, run.model
+        self.run, self.task, self.model = run, run.task, cast(AnyModel, run.model)
         self.params: Params = run.params[0]
         self.names = [f"block{i + 1}" for i in range(self.model.num_blocks)]
         self.at_once = min(max(self.model.num_heads, AT_ONCE[0]), AT_ONCE[1])
-        self.look = jax.jit(self._look, static_argnames="normalizer")
-        self.shares = jax.jit(self._shares, static_argnames="normalizer")
+        options: Options = {"static_argnums": 0, "static_argnames": "normalizer"}
+        self.block, self.blocks = jax.jit(self._block, **options), jax.jit(self._blocks, **options)
+        self.ended = jax.jit(self._ended)
         self.last: tuple[object, dict[str, np.ndarray]] | None = None  # what was looked at last
 
     def __call__(self, request: Json) -> JsonObject:
@@ -77,11 +81,11 @@ class PublishedAnswers:
         leaves = tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(prepared.inputs))
         key = leaves, asked.settings, view.token
         if self.last is None or self.last[0] != key:
-            arguments = *self._arguments(asked.settings, prepared), np.int32(view.token or 0)
-            looked = self.look(
+            arguments = *self._arguments(asked.settings, prepared), view.token or 0
+            looked = self._look(
                 self.params, prepared.inputs, *arguments, normalizer=asked.settings.normalizer
             )
-            self.last = key, jax.device_get(looked)
+            self.last = key, looked
         return self.last[1]
 
     def _arguments(self, settings: Settings, prepared: Prepared) -> tuple[Traced, np.ndarray]:
@@ -104,10 +108,10 @@ class PublishedAnswers:
             filled = part + part[-1:] * (self.at_once - len(part))
             hidden = np.stack([one.hidden for one, _ in filled])
             factors = np.stack([one for _, one in filled])
-            shares = self.shares(
+            shares = self._shares(
                 self.params, prepared.inputs, traced, hidden, factors, best, normalizer=normalizer
             )
-            effects += (np.asarray(shares) - outputs[best])[: len(part)].tolist()
+            effects += (shares - outputs[best])[: len(part)].tolist()
         return effects
 
     def _shown(self, looked: dict[str, np.ndarray], prepared: Prepared, view: View) -> JsonObject:
@@ -144,73 +148,133 @@ class PublishedAnswers:
         params: Params,
         inputs: Inputs,
         traced: Traced,
-        factors: Float[Array, "blocks heads"],
+        factors: Float[np.ndarray, "blocks heads"],
+        token: int,
+        *,
+        normalizer: str,
+    ) -> dict[str, np.ndarray]:
+        """Computes the outputs, small maps, and what one token does in each head."""
+        (begin, end), outside = self.task.programs, by_block.outside(params)
+        x = begin(self.model, outside, inputs)
+        states, blocks = [x], []  # one more than blocks
+        for i in range(self.model.num_blocks):
+            own = by_block.of_block(self.model, params, i)
+            arrays = x, lengths_of(inputs), traced, factors[i], token
+            x, looked = self.block(*own, *arrays, normalizer=normalizer)
+            states.append(x)
+            blocks.append(looked)
+        made = {"outputs": np.asarray(end(self.model, outside, x, inputs)[0])}
+        of_token = np.stack([np.asarray(state)[0, token] for state in states])
+        if not isinstance(self.model, VisionTransformer):
+            made["embedding"] = of_token[0]
+        if isinstance(self.model, Decoder):  # if the model ended after each block: the logit lens
+            ended = self.ended(outside, of_token)
+            made["next_shares"], made["next"] = jax.device_get(ended)
+        return made | jax.tree.map(lambda *parts: np.stack(parts), *jax.device_get(blocks))
+
+    def _block(
+        self,
+        number: int,
+        params: Params,
+        x: Float[Array, "1 t d"],
+        lengths: Array | None,
+        traced: Traced,
+        factors: Float[Array, " heads"],
         token: Array,
         *,
         normalizer: str,
-    ) -> dict[str, Tree]:
-        """Traces a pass: the outputs, small maps, and what one token does in each head."""
-        parts = Parts(token)
-        with self._lens(traced, factors, normalizer, parts.of_context) as lens:
-            with nn.intercept_methods(parts.of_call):
-                looked = self.task.look(self.model, [params], inputs)
-            scores = by_name(lens.scores, looked["attention"])
-        attention = in_order(looked["attention"])
+    ) -> tuple[Float[Array, "1 t d"], dict[str, Array]]:
+        """Traces a block: its states, its map, and what the token does in each head.
+
+        Vectors of `query` and `key` are as they are projected; positions turn them after that.
+        """
+        of_token: dict[str, Array] = {}  # (heads, width) by name
+
+        def keep(name: str, vectors: Float[Array, "1 t _ width"]) -> None:
+            heads = len(factors)  # of which several share a key where there are fewer keys
+            of_token[name] = jnp.repeat(vectors[0, token], heads // vectors.shape[2], axis=0)
+
+        def of_call(call: Callable, args: Tree, options: Options, at: Tree) -> Tree:
+            outputs, module = call(*args, **options), at.module
+            if isinstance(module, nn.DenseGeneral) and module.name in ("query", "key"):
+                keep(module.name, outputs)
+            return outputs
+
+        tell = functools.partial(keep, "context")
+        with self._lens(traced, factors, normalizer, tell) as lens, nn.intercept_methods(of_call):
+            x, weights = self._apply_block(number, params, x, lengths)
+        shown = self.task.shown(weights)
         row = lambda array: array[0, :, jnp.minimum(token, array.shape[-2] - 1)]
-        made: dict[str, Tree] = {
-            "outputs": looked["outputs"][0],
-            "weights": jnp.stack([row(weights) for weights in attention.values()]),
-            "maps": jnp.stack([pooled(as_map(array[0]), SIDE) for array in attention.values()]),
-        }
-        if scores:
-            made["scores"] = jnp.stack([row(scores[name]) for name in attention])
+        made = {"weights": row(shown), "maps": pooled(as_map(shown[0]), SIDE)}
         if isinstance(self.model, VisionTransformer):
-            return made
-        heads = self.model.num_heads  # of which several share a key where there are fewer keys
-        for name, by_block in parts.vectors.items():
-            vectors = jnp.stack(by_block)
-            made[name] = jnp.repeat(vectors, heads // vectors.shape[1], axis=1)
-        made["embedding"] = parts.states[0]
-        if isinstance(self.model, Decoder):  # if the model ended after each block: the logit lens
-            states = jnp.stack(parts.states)[:, None]
-            end: Options = {"method": lambda model, states: model._logits(states)}
-            logits = self.model.apply({"params": params}, states, **end)
-            shares = jax.nn.softmax(jnp.asarray(logits)[:, 0], axis=-1)
-            made["next_shares"], made["next"] = jax.lax.top_k(shares, NEXT)
-        return made
+            return x, made
+        return x, made | of_token | {"scores": row(lens.scores[0].reshape(weights.shape))}
+
+    def _apply_block(
+        self, number: int, params: Params, x: Array, lengths: Array | None
+    ) -> tuple[Array, Array]:
+        options: Options = {"lengths": lengths, "need_weights": True, "method": "block"}
+        applied: Tree = self.model.apply({"params": params}, number, x, **options)
+        return applied[:2]
+
+    def _ended(self, params: Params, x: Float[Array, "n d"]) -> tuple[Array, Array]:
+        """Traces the probabilities of the likeliest next tokens, and these, from states."""
+        logits: Tree = self.model.apply({"params": params}, x, method="end")
+        shares, tokens = jax.lax.top_k(jax.nn.softmax(logits, axis=-1), NEXT)
+        return shares, tokens
 
     def _shares(
         self,
         params: Params,
         inputs: Inputs,
         traced: Traced,
-        hidden: Array,
-        factors: Float[Array, "n blocks heads"],
-        best: Array,
+        hidden: Bool[np.ndarray, "n keys"],
+        factors: Float[np.ndarray, "n blocks heads"],
+        best: int,
         *,
         normalizer: str,
-    ) -> Float[Array, " n"]:
-        """Traces the probability of a class where other keys are hidden, or other heads cut."""
+    ) -> Float[np.ndarray, " n"]:
+        """Computes the probability of a class where other keys are hidden, or other heads cut."""
+        (begin, end), outside = self.task.programs, by_block.outside(params)
+        x = begin(self.model, outside, inputs)
+        x = np.broadcast_to(x, (len(hidden), *x.shape))
+        for i in range(self.model.num_blocks):
+            own = by_block.of_block(self.model, params, i)
+            arrays = x, lengths_of(inputs), traced, hidden, factors[:, i]
+            x = self.blocks(*own, *arrays, normalizer=normalizer)
+        return np.asarray(end(self.model, outside, np.asarray(x)[:, 0], inputs))[:, best]
 
-        def of_one(hidden: Array, factors: Array) -> Array:
+    def _blocks(
+        self,
+        number: int,
+        params: Params,
+        x: Float[Array, "n 1 t d"],
+        lengths: Array | None,
+        traced: Traced,
+        hidden: Bool[Array, "n keys"],
+        factors: Float[Array, "n heads"],
+        *,
+        normalizer: str,
+    ) -> Float[Array, "n 1 t d"]:
+        """Traces a block under each of several settings."""
+
+        def of_one(x: Array, hidden: Array, factors: Array) -> Array:
             with self._lens(traced._replace(hidden=hidden), factors, normalizer):
-                return self.task.look(self.model, [params], inputs)["outputs"][0, best]
+                return self._apply_block(number, params, x, lengths)[0]
 
-        return jax.vmap(of_one)(hidden, factors)
+        return jax.vmap(of_one)(x, hidden, factors)
 
     def _lens(
         self,
         traced: Traced,
-        factors: Float[Array, "blocks heads"],
+        factors: Float[Array, " heads"],
         normalizer: str,
         tell: Callable[[Array], object] | None = None,
     ) -> Lens:
-        """Makes a lens with the settings. `tell` gets the changed context of each attention."""
-        rows: dict[str, int] = {}  # attentions are called in the order of blocks
+        """Makes a lens with the settings. `tell` gets the changed context of the attention."""
 
-        def change(name: str, context: Array) -> Array:
-            by_head = factors[rows.setdefault(name, len(rows))][:, None]
-            changed = context * with_rank(by_head, context.ndim)
+        def change(_: str, context: Array) -> Array:
+            changed = context * with_rank(factors[:, None], context.ndim)
             if tell is not None:
                 tell(changed)
             return changed
@@ -222,37 +286,6 @@ class PublishedAnswers:
             keep_scores=tell is not None,
             change_contexts=change,
         )
-
-
-class Parts:
-    """Collects the states of one token within a pass, and its vectors in each head.
-
-    Attributes:
-        states: of the token before the first block and after each, `(features,)`.
-        vectors: `query`, `key` and `context` by block, `(heads, width)`, as projected. Positions
-            turn queries and keys after that.
-    """
-
-    def __init__(self, token: Array) -> None:
-        self.token = token
-        self.states: list[Array] = []
-        self.vectors: dict[str, list[Array]] = {"query": [], "key": [], "context": []}
-
-    def of_context(self, context: Array) -> None:
-        """Keeps the context of the heads, `(1, t, heads, width)`."""
-        self.vectors["context"].append(context[0, self.token])
-
-    def of_call(self, call: Callable[..., Tree], args: Tree, options: Options, at: Tree) -> Tree:
-        """Calls a module, and keeps its output for the token."""
-        outputs = call(*args, **options)
-        if at.method_name != "__call__":
-            return outputs
-        if isinstance(at.module, DecoderBlock | EncoderBlock):
-            self.states += [] if self.states else [args[0][0, self.token]]
-            self.states.append(outputs.context[0, self.token])
-        elif isinstance(at.module, nn.DenseGeneral) and at.module.name in ("query", "key"):
-            self.vectors[at.module.name].append(outputs[0, self.token])
-        return outputs
 
 
 FIRST_PROMPT = "The cat sat on the mat because the cat"

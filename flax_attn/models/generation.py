@@ -18,6 +18,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from flax_attn.errors import UsageError
+from flax_attn.models import by_block
+from flax_attn.models.by_block import InBlocks
 from flax_attn.models.cpu import largest
 from flax_attn.models.forward import Params, check_finite
 from flax_attn.types import Tree
@@ -29,6 +31,9 @@ HOTTEST = 1_000_000  # all tokens are as probable; far above, numbers of float32
 # Tokens 0 and 1, for padding and for what is unknown, are never written, unless a model has
 # another number of such tokens as `num_unwritten`.
 NEVER = 2
+
+Tokens = Int[Array | np.ndarray, "b t"]
+State = tuple[Float[Array, "b v"], Tree]  # the logits of the next tokens, and the caches
 
 
 @runtime_checkable
@@ -91,8 +96,11 @@ def generate(
     half, num_steps = model.max_length // 2, min(max(model.max_length // 4, 1), PART)
     most = model.max_length - num_steps  # of a long prompt
     key = jax.random.key(seed)
-    options = {"num_steps": num_steps, "top_k": sampling.top_k}
-    state, room = None, np.zeros(len(texts), int)  # for more tokens of each text
+    is_apart = isinstance(model, InBlocks) and by_block.is_large(model, params)
+    read, write = (_read, _write) if is_apart else (_read_together, _write_together)
+    numbers = jnp.float32(sampling.temperature), sampling.top_k, num_steps
+    state: State | None = None
+    room = np.zeros(len(texts), int)  # for more tokens of each text
     for first in range(0, length, num_steps):
         is_full = room < num_steps
         if is_full.any():
@@ -102,26 +110,44 @@ def generate(
             lengths = np.array([len(end) for end in ends], np.int32)
             width = min(num_read, max(SHORTEST, 1 << (int(lengths.max()) - 1).bit_length()))
             filled = np.array([end + [0] * (width - len(end)) for end in ends], np.int32)
-            read = _read(model, params, filled, lengths)
-            check_finite(read[0])
-            state = read if is_full.all() else _choose(is_full, read, state)
+            now = read(model, params, filled, lengths)
+            check_finite(now[0])
+            state = now if state is None or is_full.all() else _choose(is_full, now, state)
             room = np.where(is_full, model.max_length - lengths, room)
-        state, tokens = _write(model, params, state, key, first, sampling.temperature, **options)
+        assert state is not None
+        state, tokens = write(model, params, state, key, first, *numbers)
         written, room = np.asarray(tokens)[:, : length - first], room - num_steps
         for text, part in zip(texts, written.tolist()):
             text.extend(part)
         yield written
 
 
-@functools.partial(jax.jit, static_argnames="model")
 def _read(
-    model: GeneratesText, params: Params, tokens: Int[Array, "b t"], lengths: Int[Array, " b"]
-) -> tuple[Float[Array, "b v"], Tree]:
-    """Computes the logits of the token after each text, and caches of the texts."""
-    variables = {"params": params}
-    caches = model.apply(variables, len(tokens), method="start")
-    logits, caches = model.apply(variables, tokens, caches, lengths, method="decode")
-    return jnp.take_along_axis(logits, lengths[:, None, None] - 1, axis=1)[:, 0], caches
+    model: GeneratesText, params: Params, tokens: Tokens, lengths: Int[Array | np.ndarray, " b"]
+) -> State:
+    """Reads texts."""
+    return _decode(model, params, tokens, _start(model, params, len(tokens)), lengths)
+
+
+def _decode(
+    model: GeneratesText,
+    params: Params,
+    tokens: Tokens,
+    caches: Tree,
+    lengths: Int[Array | np.ndarray, " b"],
+) -> State:
+    """Computes the logits after the last token of each text, and the caches with all of them."""
+    if isinstance(model, InBlocks):
+        x = by_block.begin(model, params, tokens, caches[0].length)
+        x, _, caches = by_block.through(model, params, x, caches=caches, lengths=lengths)
+        return by_block.end(model, params, x, lengths - 1), caches
+    logits, caches = model.apply({"params": params}, tokens, caches, lengths, method="decode")
+    return by_block.at(logits, lengths - 1), caches
+
+
+@functools.partial(jax.jit, static_argnames=("model", "num_texts"))
+def _start(model: GeneratesText, params: Params, num_texts: int) -> Tree:
+    return model.apply({"params": params}, num_texts, method="start")
 
 
 @jax.jit
@@ -131,39 +157,81 @@ def _choose(chosen: Bool[Array, " b"], these: Tree, others: Tree) -> Tree:
     return jax.tree.map(where, these, others)
 
 
-@functools.partial(
-    jax.jit, static_argnames=("model", "num_steps", "top_k"), donate_argnames="state"
-)
 def _write(
     model: GeneratesText,
     params: Params,
-    state: tuple[Float[Array, "b v"], Tree],
+    state: State,
     key: Key[Array, ""],
-    first: Int[Array, ""],
+    first: int,
     temperature: Float[Array, ""],
-    *,
-    num_steps: int,
     top_k: int,
-) -> tuple[tuple[Float[Array, "b v"], Tree], Int[Array, "b n"]]:
+    num_steps: int,
+) -> tuple[State, Int[Array, "b n"]]:
     """Writes `num_steps` more tokens of each text, from `first` on. Returns the state and them.
 
     The state that is passed cannot be used again: the caches are extended in place.
     """
+    tokens = []
+    for number in range(first, first + num_steps):
+        state, token = _step(model, params, state, key, number, temperature, top_k)
+        tokens.append(token)
+    return state, jnp.stack(tokens, axis=1)
 
-    def step(state: Tree, number: Array) -> tuple[Tree, Array]:
-        logits, caches = state
-        noise = draw_noise(key, number, *logits.shape)
-        never = getattr(model, "num_unwritten", NEVER)
-        token = sample(logits, noise, temperature=temperature, top_k=top_k, never=never)
-        logits, caches = model.apply({"params": params}, token[:, None], caches, method="decode")
-        return (logits[:, 0], caches), token
 
+def _step(
+    model: GeneratesText,
+    params: Params,
+    state: State,
+    key: Key[Array, ""],
+    number: Int[Array, ""] | int,
+    temperature: Float[Array, ""],
+    top_k: int,
+) -> tuple[State, Int[Array, " b"]]:
+    """Writes one more token of each text."""
+    logits, caches = state
+    never = getattr(model, "num_unwritten", NEVER)
+    token = _draw(logits, key, number, temperature, top_k=top_k, never=never)
+    return _decode(model, params, token[:, None], caches, np.ones(len(token), np.int32)), token
+
+
+@functools.partial(jax.jit, static_argnames=("top_k", "never"))
+def _draw(
+    logits: Float[Array, "b v"],
+    key: Key[Array, ""],
+    number: Int[Array, ""] | int,
+    temperature: Float[Array, ""],
+    *,
+    top_k: int,
+    never: int,
+) -> Int[Array, " b"]:
+    noise = draw_noise(key, number, *logits.shape)
+    return sample(logits, noise, temperature=temperature, top_k=top_k, never=never)
+
+
+_read_together = jax.jit(_read, static_argnames="model")
+
+
+@functools.partial(
+    jax.jit, static_argnames=("model", "top_k", "num_steps"), donate_argnames="state"
+)
+def _write_together(
+    model: GeneratesText,
+    params: Params,
+    state: State,
+    key: Key[Array, ""],
+    first: Int[Array, ""] | int,
+    temperature: Float[Array, ""],
+    top_k: int,
+    num_steps: int,
+) -> tuple[State, Int[Array, "b n"]]:
+    """Does what `_write` does, in one program."""
+    step = lambda state, number: _step(model, params, state, key, number, temperature, top_k)
     state, tokens = jax.lax.scan(step, state, first + jnp.arange(num_steps))
     return state, tokens.T
 
 
 def draw_noise(
-    key: Key[Array, ""], step: Int[Array, ""], num_texts: int, num_tokens: int
+    key: Key[Array, ""], step: Int[Array, ""] | int, num_texts: int, num_tokens: int
 ) -> Float[Array, "b v"]:
     """Draws noise with a Gumbel distribution, for `sample` at a step.
 

@@ -100,21 +100,12 @@ class GPT(nn.Module):
 
         With `need_weights`, `aux["attention"]` has the weights `(b, heads, t, t)` of each block.
         """
-        x, attention = self._states(tokens, train, need_weights)
-        return self._logits(x), {"attention": attention}
-
-    @nn.nowrap
-    def _states(
-        self, tokens: Int[Array, "b t"], train: bool, need_weights: bool
-    ) -> tuple[Float[Array, "b t d"], dict[str, Array]]:
-        """Computes the states after the last block, and each block's weights if needed."""
         chex.assert_rank(tokens, 2)
-        x, attention = self._embed(tokens, 0, train), {}
-        for i, block in enumerate(self.blocks):
-            options = {"window": self._window(i), "train": train, "need_weights": need_weights}
-            x, weights, _, _ = block(x, **options)
+        x, attention = self.begin(tokens, train=train), {}
+        for i in range(self.num_blocks):
+            x, weights, _ = self.block(i, x, train=train, need_weights=need_weights)
             attention |= {f"block{i + 1}": weights} if need_weights else {}
-        return x, attention
+        return self.end(x), {"attention": attention}
 
     def start(self, num_texts: int) -> Caches:
         """Makes empty caches for texts of up to `max_length` tokens."""
@@ -131,21 +122,16 @@ class GPT(nn.Module):
             caches: from `start`, or from the call before.
             lengths: `(b,)`, the number of real tokens in each row; None for all.
         """
-        x, extended = self._embed(tokens, caches[0].length, train=False), []
-        for i, (block, cache) in enumerate(zip(self.blocks, caches)):
-            options = {"cache": cache, "lengths": lengths, "window": self._window(i)}
-            x, _, _, longer = block(x, **options, need_weights=False)
+        x, extended = self.begin(tokens, caches[0].length), []
+        for i, cache in enumerate(caches):
+            x, _, longer = self.block(i, x, cache=cache, lengths=lengths)
             extended.append(longer)
-        return self._logits(x), tuple(extended)
+        return self.end(x), tuple(extended)
 
-    @nn.nowrap
-    def _window(self, i: int) -> tuple[int, int] | None:
-        del i  # all are alike
-        return (self.window - 1, 0) if self.window else None
+    # parts, as in `by_block`
 
-    @nn.nowrap
-    def _embed(
-        self, tokens: Int[Array, "b t"], offset: ArrayLike, train: bool
+    def begin(
+        self, tokens: Int[Array, "b t"], offset: ArrayLike = 0, *, train: bool = False
     ) -> Float[Array, "b t d"]:
         """Embeds tokens, and their positions from `offset` on."""
         x = self.embedding(tokens)
@@ -154,6 +140,25 @@ class GPT(nn.Module):
             x = x + (vectors if vectors.ndim == 3 else vectors[None])
         return self.dropout(x, deterministic=not train)
 
+    def block(
+        self, number: int, x: Float[Array, "b t d"], *, need_weights: bool = False, **options: Tree
+    ) -> tuple[Float[Array, "b t d"], Float[Array, "b h t _"] | None, Tree]:
+        """Calls a block. Returns the states, the weights if needed, and the longer cache."""
+        options |= {"window": self._window(number), "need_weights": need_weights}
+        x, weights, _, longer = self.blocks[number](x, **options)
+        return x, weights, longer
+
     @nn.nowrap
-    def _logits(self, x: Float[Array, "b t d"]) -> Float[Array, "b t v"]:
+    def alike(self, number: int) -> int:
+        """Returns the first block that differs from this one by its parameters alone."""
+        del number
+        return 0
+
+    def end(self, x: Float[Array, "*t d"]) -> Float[Array, "*t v"]:
+        """Computes the logits from the states after the last block."""
         return self.embedding.attend(self.norm(x))
+
+    @nn.nowrap
+    def _window(self, number: int) -> tuple[int, int] | None:
+        del number
+        return (self.window - 1, 0) if self.window else None

@@ -1,6 +1,7 @@
 """What a language model says of texts `(n, t)`, and what it looks at."""
 
 import functools
+from typing import cast
 
 import flax.linen as nn
 import jax
@@ -9,40 +10,73 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
+from flax_attn.models import by_block
+from flax_attn.models.by_block import InBlocks
 from flax_attn.models.forward import Params, in_order
 from flax_attn.types import Options, Tree
 
 AT_ONCE = 64  # texts
 
 
-@functools.partial(jax.jit, static_argnames="model")
 def logits_of(
-    model: nn.Module, params: Params, tokens: Int[Array | np.ndarray, "n t"]
-) -> Float[Array, "n t v"]:
-    """Computes the logits of the token after each."""
-    return model.apply({"params": params}, tokens)[0]
+    model: nn.Module,
+    params: Params,
+    tokens: Int[Array | np.ndarray, "n t"],
+    last: Int[Array | np.ndarray, " n"] | None = None,
+) -> Float[Array, "n *t v"]:
+    """Computes the logits of the token after each, or after the one `last` in each text alone."""
+    return apply(model, params, tokens, last, need_weights=False)[0]
 
 
 def attention_of(
     model: nn.Module, params: Params, tokens: Int[np.ndarray, "n t"]
 ) -> dict[str, Float[np.ndarray, "n h t t"]]:
     """Computes the weights of each block of `GPT`, by its name."""
-    return look(model, params, tokens)[1]
+    last = np.zeros(len(tokens), np.int32)  # logits are not wanted
+    return in_order(jax.device_get(apply(model, params, tokens, last, need_weights=True)[1]))
 
 
 def look(
     model: nn.Module, params: Params, tokens: Int[np.ndarray, "n t"]
 ) -> tuple[Float[np.ndarray, "n t v"], dict[str, Float[np.ndarray, "n h t t"]]]:
     """Computes the logits of the token after each, and the weights of each block by its name."""
-    logits, attention = jax.device_get(_look(model, params, tokens))
+    logits, attention = jax.device_get(apply(model, params, tokens, need_weights=True))
     return logits, in_order(attention)
 
 
-@functools.partial(jax.jit, static_argnames="model")
-def _look(model: nn.Module, params: Params, tokens: Int[Array, "n t"]) -> tuple[Array, Tree]:
-    options: Options = {"need_weights": True}
-    applied: Tree = model.apply({"params": params}, tokens, **options)
-    return applied[0], applied[1]["attention"]
+def apply(
+    model: nn.Module,
+    params: Params,
+    tokens: Int[Array | np.ndarray, "n t"],
+    last: Int[Array | np.ndarray, " n"] | None = None,
+    *,
+    need_weights: bool,
+) -> tuple[Array, dict[str, Array]]:
+    """Computes logits as `logits_of`, and the weights of each block if needed."""
+    is_apart = isinstance(model, InBlocks) and by_block.is_large(model, params)
+    compute = _apply if is_apart else _together
+    return compute(model, params, tokens, last, need_weights=need_weights)
+
+
+def _apply(
+    model: nn.Module,
+    params: Params,
+    tokens: Int[Array | np.ndarray, "n t"],
+    last: Int[Array | np.ndarray, " n"] | None,
+    *,
+    need_weights: bool,
+) -> tuple[Array, dict[str, Array]]:
+    if isinstance(model, InBlocks):
+        x = by_block.begin(model, params, tokens)
+        x, attention, _ = by_block.through(model, params, x, need_weights=need_weights)
+        return by_block.end(model, params, x, last), attention
+    options: Options = {"need_weights": True} if need_weights else {}
+    applied: Tree = cast(nn.Module, model).apply({"params": params}, tokens, **options)
+    logits = applied[0] if last is None else by_block.at(applied[0], last)
+    return logits, applied[1].get("attention", {})
+
+
+_together = jax.jit(_apply, static_argnames=("model", "need_weights"))
 
 
 def losses(

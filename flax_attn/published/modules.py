@@ -6,7 +6,7 @@ stands here as attributes.
 
 import functools
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import flax.linen as nn
 import jax
@@ -141,25 +141,63 @@ class Decoder(GPT):
         )
 
     @nn.nowrap
-    def _window(self, i: int) -> tuple[int, int] | None:
-        window = self.windows[i] if self.windows else 0
+    def _window(self, number: int) -> tuple[int, int] | None:
+        window = self.windows[number] if self.windows else 0
         return (window - 1, 0) if window else None
 
     @nn.nowrap
-    def _embed(
-        self, tokens: Int[Array, "b t"], offset: ArrayLike, train: bool
+    def alike(self, number: int) -> int:
+        kinds = list(zip(*(kind for kind in (self.windows, self.frequencies) if kind)))
+        return kinds.index(kinds[number]) if kinds else 0
+
+    def begin(
+        self, tokens: Int[Array, "b t"], offset: ArrayLike = 0, *, train: bool = False
     ) -> Float[Array, "b t d"]:
-        x = super()._embed(tokens, offset, train)
+        x = super().begin(tokens, offset, train=train)
         return x if self.embedding_scale == 1 else x * self.embedding_scale
 
-    @nn.nowrap
-    def _logits(self, x: Float[Array, "b t d"]) -> Float[Array, "b t v"]:
-        logits = super()._logits(x) if self.tied else self.unembedding(self.norm(x))
+    def end(self, x: Float[Array, "*t d"]) -> Float[Array, "*t v"]:
+        logits = super().end(x) if self.tied else self.unembedding(self.norm(x))
         cap = self.logit_softcap
         return logits if cap is None else cap * jnp.tanh(logits / cap)
 
 
-class Encoder(nn.Module):
+class Stack(nn.Module):
+    """Blocks over a whole input, from the states of `begin` to the outputs of `end`."""
+
+    if TYPE_CHECKING:
+        num_blocks: int
+
+        def begin(self, *inputs: Tree, **options: Tree) -> Array: ...
+        def end(self, x: Array) -> Array: ...
+
+    def __call__(self, inputs: Tree, *, train: bool = False, need_weights: bool = True) -> Outputs:
+        """Computes outputs, and the weights of each block if needed.
+
+        Texts have `lengths` `(b,)` among their inputs.
+        """
+        lengths = inputs["lengths"] if isinstance(inputs, dict) else None
+        x, attention = self.begin(inputs), {}
+        for i in range(self.num_blocks):
+            options = {"lengths": lengths, "train": train, "need_weights": need_weights}
+            x, weights, _ = self.block(i, x, **options)
+            attention |= {f"block{i + 1}": weights} if need_weights else {}
+        return self.end(x), {"attention": attention}
+
+    def block(self, number: int, x: Array, **options: Tree) -> tuple[Array, Array | None, None]:
+        """Calls a block. Returns the states, and the weights if needed."""
+        options.pop("cache", None)
+        x, weights = self.blocks[number](x, **options)
+        return x, weights, None
+
+    @nn.nowrap
+    def alike(self, number: int) -> int:
+        """Returns the first block that differs from this one by its parameters alone."""
+        del number
+        return 0
+
+
+class Encoder(Stack):
     """BERT, RoBERTa and DistilBERT: post-norm blocks over whole texts, and one of three heads.
 
         x = norm(E[tokens] + positions + types)
@@ -205,32 +243,25 @@ class Encoder(nn.Module):
             self.word, self.word_norm = nn.Dense(self.features), norm()
             self.word_bias = self.param("word_bias", nn.initializers.zeros, (self.vocabulary_size,))
 
-    def __call__(
-        self,
-        inputs: dict[str, Int[Array, "..."]],
-        *,
-        train: bool = False,
-        need_weights: bool = True,
-    ) -> Outputs:
-        """Encodes `tokens` `(b, t)` of `lengths` `(b,)`. `types` `(b, t)` are 0 where not given."""
-        tokens, lengths = inputs["tokens"], inputs["lengths"]
+    def begin(self, inputs: dict[str, Int[Array, "..."]]) -> Float[Array, "b t d"]:
+        """Embeds `tokens` `(b, t)`. `types` `(b, t)` are 0 where they are not given."""
+        tokens = inputs["tokens"]
         x = self.embedding(tokens) + self.positions(tokens.shape[1])[None]
         if self.num_types:
             x += self.types(inputs.get("types", jnp.zeros_like(tokens)))
-        x, attention = self.embedding_norm(x), {}
-        for i, block in enumerate(self.blocks, 1):
-            x, weights = block(x, lengths=lengths, train=train, need_weights=need_weights)
-            attention |= {f"block{i}": weights} if need_weights else {}
+        return self.embedding_norm(x)
+
+    def end(self, x: Float[Array, "b t d"]) -> Float[Array, "b ..."]:
         if self.head == "classes":
             squash = jnp.tanh if self.pooling == "tanh" else nn.relu
             x = self.classes(squash(self.pooler(x[:, 0])))
         elif self.head == "words":
             x = self.word_norm(ACTIVATIONS[self.activation](self.word(x)))
             x = self.embedding.attend(x) + self.word_bias[None, None]
-        return x, {"attention": attention}
+        return x
 
 
-class VisionTransformer(nn.Module):
+class VisionTransformer(Stack):
     """ViT and DeiT: pre-norm blocks over the patches of an image, and classes of its first token.
 
         x = [class token, patches W + b] + positions
@@ -279,25 +310,18 @@ class VisionTransformer(nn.Module):
         if self.has_teacher_classes:
             self.teacher_classes = nn.Dense(self.num_classes)
 
-    def __call__(
-        self,
-        inputs: Float[Array, "b height width c"],
-        *,
-        train: bool = False,
-        need_weights: bool = True,
-    ) -> Outputs:
+    def begin(self, inputs: Float[Array, "b height width c"]) -> Float[Array, "b t d"]:
         x = self.patches(cut_patches(inputs, self.patch_size))
         x = jnp.concatenate([*(jnp.tile(token, (len(x), 1, 1)) for token in self.first), x], axis=1)
-        x, attention = x + self.positions(x.shape[1])[None], {}
-        for i, block in enumerate(self.blocks, 1):
-            x, weights = block(x, train=train, need_weights=need_weights)
-            attention |= {f"block{i}": weights} if need_weights else {}
+        return x + self.positions(x.shape[1])[None]
+
+    def end(self, x: Float[Array, "b t d"]) -> Float[Array, "b ..."]:
         x = self.norm(x)
         if self.has_teacher_classes:
             x = (self.classes(x[:, 0]) + self.teacher_classes(x[:, 1])) / 2
         elif self.num_classes:
             x = self.classes(x[:, 0])
-        return x, {"attention": attention}
+        return x
 
 
 AnyModel = Decoder | Encoder | VisionTransformer

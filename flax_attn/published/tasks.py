@@ -3,28 +3,29 @@
 Each is the kind of task of the same name. It has no data, no training and no results.
 """
 
+import abc
 import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple, NoReturn
+from typing import ClassVar, NamedTuple, NoReturn, cast
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from flax_attn.data.contents import as_pixels
 from flax_attn.data.sets import ImageData, LanguageData, TextData
 from flax_attn.data.text import pad
 from flax_attn.errors import UsageError, shortened
+from flax_attn.models import by_block
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.published.families import MOST_READ, read
 from flax_attn.published.folder import HubTokenizer, ModelConfig, read_json, read_tokenizer
-from flax_attn.published.modules import Decoder, Encoder, VisionTransformer
+from flax_attn.published.modules import Decoder, Encoder, Stack, VisionTransformer
 from flax_attn.schema import require
 from flax_attn.tasks import ClassesOfImages, ClassesOfTexts
 from flax_attn.tasks.artifacts import Prediction, Recipe
@@ -40,6 +41,7 @@ from flax_attn.tasks.targets.next_token import NextToken
 from flax_attn.tasks.task import Task
 from flax_attn.types import JsonObject, Options, Tree, UserInput
 
+Weights = Float[Array | np.ndarray, "b h _ _"]
 MASK = "[MASK]"
 MOST_SHOWN = 512  # tokens of a text that a page shows
 
@@ -65,14 +67,47 @@ class NoImages(NoData, ImageData):
     std: tuple[float, ...]
 
 
-class Compiled:
-    """Keeps the compiled `compute` of a task, so that a second prediction compiles nothing."""
+class InParts:
+    """What a task adds to the parts of a model, each of which is a program of its own.
 
-    compute: Callable[..., dict[str, Tree]]
+    Parameters are those of `by_block.outside`.
+    """
+
+    def begin(self, model: nn.Module, params: Params, inputs: Inputs) -> Array:
+        """Computes the states before the first block."""
+        return cast(Array, model.apply({"params": params}, inputs, method="begin"))
+
+    @abc.abstractmethod
+    def end(
+        self, model: nn.Module, params: Params, x: Float[Array, "b t d"], inputs: Inputs
+    ) -> Float[Array, "b classes"]:
+        """Computes probabilities from the states after the last block."""
+
+    def shown(self, weights: Weights) -> Weights:
+        """Returns those of the weights of a block that are shown."""
+        return weights
 
     @functools.cached_property
-    def program(self) -> Callable[..., dict[str, Tree]]:
-        return jax.jit(self.compute, static_argnums=0)
+    def programs(self) -> tuple[Callable[..., Array], Callable[..., Array]]:
+        """Returns the programs of `begin` and `end`."""
+        return jax.jit(self.begin, static_argnums=0), jax.jit(self.end, static_argnums=0)
+
+    def compute(
+        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
+    ) -> dict[str, Tree]:
+        """Computes probabilities, the weights of each block, and the states after the last."""
+        assert isinstance(model, Stack)
+        (begin, end), outside = self.programs, by_block.outside(params[0])
+        options: Options = {"lengths": lengths_of(inputs), "need_weights": True}
+        x = begin(model, outside, inputs)
+        x, attention, _ = by_block.through(model, params[0], x, **options)
+        shown = {name: self.shown(weights) for name, weights in jax.device_get(attention).items()}
+        return {"outputs": end(model, outside, x, inputs), "attention": shown, "states": x}
+
+
+def lengths_of(inputs: Inputs) -> Int[Array | np.ndarray, " b"] | None:
+    """Returns the lengths of inputs that have some."""
+    return inputs.get("lengths") if isinstance(inputs, dict) else None
 
 
 class Prepared(NamedTuple):
@@ -114,16 +149,17 @@ class HubTokens(Passages):
 
 
 @dataclasses.dataclass(frozen=True)
-class Continued(LanguageModel):
+class Continued(InParts, LanguageModel):
     """A published language model."""
 
-    def look(self, model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
-        """Computes as `LanguageModel.look`. The logits are those of the last token alone."""
-        arguments, variables = (inputs["tokens"], inputs["last"]), {"params": params[0]}
-        applied: Tree = model.apply(variables, *arguments, method=_last_logits)
-        logits, attention = applied
-        shares = jax.nn.softmax(logits[:, 0], axis=-1)
-        return {"outputs": shares, "attention": attention, "last": inputs["last"]}
+    def begin(self, model: nn.Module, params: Params, inputs: Inputs) -> Array:
+        return super().begin(model, params, inputs["tokens"])
+
+    def end(self, model: nn.Module, params: Params, x: Array, inputs: Inputs) -> Array:
+        """Computes the probabilities of the token after the `last`."""
+        x = by_block.at(x, inputs["last"][None])
+        logits: Tree = model.apply({"params": params}, x, method="end")
+        return jax.nn.softmax(logits, axis=-1)
 
     def prepared(self, asked: Asked) -> Prepared:
         most = min(self.inputs.data.max_length, MOST_SHOWN)
@@ -136,14 +172,6 @@ class Continued(LanguageModel):
         written = self.inputs.written(np.array(row)).tolist()
         inputs = {"tokens": tokens, "last": np.int32(last)}
         return Prepared(inputs, written, len(row), width, last, note=note)
-
-
-def _last_logits(
-    model: Decoder, tokens: Int[Array, "b t"], last: ArrayLike
-) -> tuple[Float[Array, "b 1 v"], dict[str, Array]]:
-    """Computes the logits of one token alone, as a vocabulary is large, and the attention."""
-    x, attention = model._states(tokens, train=False, need_weights=True)
-    return model._logits(jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)), attention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +209,7 @@ class Reader(Texts):
 
 
 @dataclasses.dataclass(frozen=True)
-class Read(Compiled, ClassesOfTexts):
+class Read(InParts, ClassesOfTexts):
     """A published encoder of texts. Its classes are its own, or the words for a `[MASK]`."""
 
     mask: int | None = None
@@ -191,20 +219,16 @@ class Read(Compiled, ClassesOfTexts):
         assert isinstance(self.inputs, Reader)
         return self.inputs
 
-    def compute(
-        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
-    ) -> dict[str, Tree]:
+    def end(self, model: nn.Module, params: Params, x: Array, inputs: Inputs) -> Array:
         assert isinstance(model, Encoder)
-        applied: Tree = model.apply({"params": params[0]}, inputs)
-        outputs, aux = applied
-        looks: dict[str, Tree] = {"attention": aux["attention"]}
+        if model.head == "states":
+            return jnp.ones((len(x), 1))  # it has no classes
         if model.head == "words":  # those in place of the first mask, else of the first token
             masked = jnp.argmax(inputs["tokens"] == self.mask, axis=-1)
-            outputs = jnp.take_along_axis(outputs, masked[:, None, None], axis=1)[:, 0]
-        elif model.head == "states":
-            looks["states"] = outputs
-            outputs = jnp.zeros((len(outputs), 1))  # it has no classes
-        return looks | {"outputs": jax.nn.softmax(outputs, axis=-1)}
+            x = by_block.at(x, masked)[:, None]
+        outputs: Tree = model.apply({"params": params}, x, method="end")
+        outputs = outputs[:, 0] if model.head == "words" else outputs
+        return jax.nn.softmax(outputs, axis=-1)
 
     def prepared(self, asked: Asked) -> Prepared:
         text = asked.words()
@@ -227,7 +251,7 @@ class Read(Compiled, ClassesOfTexts):
             name = MASK if self.mask is None else self.reader.tokenizer.written(self.mask)
             got = f"got {counts.tolist()}"
             require((counts == 1).all(), f"one {name} in every text, for the word to name, {got}")
-        computed = jax.device_get(self.program(model, params, encoded))
+        computed = jax.device_get(self.compute(model, params, encoded))
         looks: Options = {"tokens": tokens, "known": known, "attention": computed["attention"]}
         if model.head == "states":
             return Prediction(computed["states"], **looks)
@@ -269,7 +293,7 @@ class ImagesOfAnySize(Images):
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen(Compiled, ClassesOfImages):
+class Seen(InParts, ClassesOfImages):
     """A published encoder of images. Pixels are normalized as it was trained.
 
     The attention is that of the first token, which the classes are read from, to the patches.
@@ -279,16 +303,17 @@ class Seen(Compiled, ClassesOfImages):
     patches: int = 1  # along a side
     first: int = 1  # tokens before the patches
 
-    def compute(
-        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
-    ) -> dict[str, Tree]:
-        assert isinstance(model, VisionTransformer)
+    def begin(self, model: nn.Module, params: Params, inputs: Inputs) -> Array:
         row = lambda numbers: jnp.array(numbers)[None, None, None]
         mean, std = row(self.data.mean), row(self.data.std)
-        applied: Tree = model.apply({"params": params[0]}, (inputs - mean) / std)
-        logits, aux = applied
-        looks = {name: one[..., :1, self.first :] for name, one in aux["attention"].items()}
-        return {"outputs": jax.nn.softmax(logits, axis=-1), "attention": looks}
+        return super().begin(model, params, (inputs - mean) / std)
+
+    def end(self, model: nn.Module, params: Params, x: Array, inputs: Inputs) -> Array:
+        logits: Tree = model.apply({"params": params}, x, method="end")
+        return jax.nn.softmax(logits, axis=-1)
+
+    def shown(self, weights: Weights) -> Weights:
+        return weights[..., :1, self.first :]
 
     def prepared(self, asked: Asked) -> Prepared:
         image = asked.numbers()
@@ -299,7 +324,7 @@ class Seen(Compiled, ClassesOfImages):
         return Prepared(inputs, [], sides**2, sides**2, 0, self.first)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
-        computed = jax.device_get(self.program(model, params, self.inputs.read(inputs).arrays))
+        computed = jax.device_get(self.compute(model, params, self.inputs.read(inputs).arrays))
         predicted = self.target.predicted(computed["outputs"], inputs)
         return dataclasses.replace(predicted, attention=computed["attention"])
 

@@ -36,12 +36,17 @@ class Generated:
     Attributes:
         texts: each with its prompt.
         tokens: the last ones of the first text, as the model reads them.
-        attention: what the last of these tokens looks at, by block `(heads, tokens)`.
+        look: computes `attention`.
     """
 
     texts: list[str]
     tokens: list[str]
-    attention: dict[str, np.ndarray]
+    look: Callable[[], dict[str, np.ndarray]]
+
+    @functools.cached_property
+    def attention(self) -> dict[str, np.ndarray]:
+        """What the last of these tokens looks at, by block `(heads, tokens)`."""
+        return {name: array[0, :, -1] for name, array in self.look().items()}
 
 
 @dataclass(frozen=True)
@@ -120,8 +125,7 @@ class LanguageModel(Task):
         shares, weights = [], []
         for first in range(0, len(written), AT_ONCE):
             tokens, lengths = (arrays[key][first : first + AT_ONCE] for key in arrays)
-            ends = np.arange(len(tokens)), lengths - 1
-            logits = [logits_of(model, one_seed, tokens)[ends] for one_seed in params]
+            logits = [logits_of(model, one_seed, tokens, lengths - 1) for one_seed in params]
             shares.append(np.mean([jax.nn.softmax(one, axis=-1) for one in logits], axis=0))
             if isinstance(model, GeneratesText):
                 of_blocks = attention_of(model, params[0], tokens)
@@ -178,9 +182,8 @@ class LanguageModel(Task):
             if not going:
                 break
         tokens = np.array(texts[0][-inputs.data.max_length :], np.int32)
-        weights = attention_of(model, params[0], tokens[None])
-        last = {name: array[0, :, -1] for name, array in weights.items()}
-        return Generated(inputs.decoded(texts), inputs.written(tokens).tolist(), last)
+        attend = functools.partial(attention_of, model, params[0], tokens[None])
+        return Generated(inputs.decoded(texts), inputs.written(tokens).tolist(), attend)
 
     def compute(
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flax_attn.models import GPT
+from flax_attn.models import GPT, by_block
 from flax_attn.models.generation import Sampling, draw_noise, generate, sample
 from tests.models.variables import draw
 
@@ -51,8 +51,10 @@ def with_rotary_positions():
     return model, draw(model, np.zeros((1, 12), np.int32))["params"]
 
 
+@pytest.mark.parametrize("is_large", [False, True])
 @pytest.mark.parametrize(("make", "least"), [(varied, 5), (with_rotary_positions, 2)])
-def test_a_greedy_text_is_that_of_the_model_without_a_cache(make, least):
+def test_a_greedy_text_is_that_of_the_model_without_a_cache(make, least, is_large, monkeypatch):
+    monkeypatch.setattr(by_block, "is_large", lambda model, params: is_large)
     model, params = make()
     for prompt in PROMPTS:
         written = write(model, params, [prompt], 31)[0].tolist()

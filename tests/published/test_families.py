@@ -5,6 +5,7 @@
 
 from pathlib import Path
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ torch = pytest.importorskip("torch")
 tr = pytest.importorskip("transformers")
 
 from flax_attn.attention import scaled_frequencies  # noqa: E402
+from flax_attn.models import by_block  # noqa: E402
 from flax_attn.models.generation import Sampling, generate  # noqa: E402
+from flax_attn.published import families  # noqa: E402
 from flax_attn.published.families import frequencies_of, read  # noqa: E402
 from flax_attn.published.folder import ModelConfig  # noqa: E402
 from flax_attn.published.modules import Decoder, Encoder  # noqa: E402
@@ -47,7 +50,8 @@ def check_close(got, expected, share):
 
 
 @pytest.mark.filterwarnings("ignore")  # of transformers
-def test_a_model_gives_the_numbers_of_transformers(pair):
+def test_a_model_gives_the_numbers_of_transformers(pair, monkeypatch):
+    monkeypatch.setattr(by_block, "is_large", lambda model, params: True)
     (config, model, params), theirs = pair
     rng = np.random.default_rng(0)
     apply = jax.jit(
@@ -85,6 +89,21 @@ def test_a_model_gives_the_numbers_of_transformers(pair):
         check_close(outputs, expected.logits.numpy(), 2e-6)
         for own, other in zip(aux["attention"].values(), expected.attentions, strict=True):
             np.testing.assert_allclose(own, other.numpy(), atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_in_parts_gives_the_same_as_a_whole(pair):
+    (_, model, params), _ = pair
+    rng, shapes = np.random.default_rng(0), families.sample(model)
+    inputs = jax.tree.map(lambda one: rng.integers(1, 5, one.shape).astype(one.dtype), shapes)
+    options = {"need_weights": True}
+    apply = jax.jit(lambda inputs: model.apply({"params": params}, inputs, **options))
+    expected, aux = apply(inputs)
+    options["lengths"] = inputs["lengths"] if isinstance(inputs, dict) else None
+    x = by_block.begin(model, params, inputs)
+    x, weights, _ = by_block.through(model, params, x, **options)
+    check_close(by_block.end(model, params, x), expected, 2e-6)
+    chex.assert_trees_all_close(weights, aux["attention"], atol=1e-6)
 
 
 def test_the_older_spelling_of_rotary_options_means_the_same():

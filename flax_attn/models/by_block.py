@@ -1,0 +1,135 @@
+"""A stack of blocks in parts: what stands before them, each block, and what stands after.
+
+Each part is a program of its own, and blocks that are alike share one. So compiling takes no longer
+the deeper a model is. Within another program, parts that are alike are traced once.
+"""
+
+import functools
+from typing import Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from flax_attn.models.forward import Params
+from flax_attn.types import Tree
+
+# Numbers in a block. To read as many takes a core about as long as to start ten programs, so where
+# there are fewer, one program for all blocks is faster.
+LARGE = 2_000_000
+
+
+@runtime_checkable
+class InBlocks(Protocol):
+    """A model whose parts are methods. The parameters of block `i` are `blocks_{i}`."""
+
+    num_blocks: int
+
+    def apply(self, variables: Tree, *args: Tree, **options: Tree) -> Tree: ...
+
+    def begin(self, *inputs: Tree, **options: Tree) -> Tree:
+        """Computes the states before the first block."""
+        ...
+
+    def block(
+        self, number: int, x: Tree, *, cache: Tree, lengths: Tree, need_weights: bool
+    ) -> tuple[Tree, Tree, Tree]:
+        """Computes the states after a block, its weights or None, and its longer cache or None."""
+        ...
+
+    def end(self, x: Tree) -> Tree:
+        """Computes the outputs from the states after the last block."""
+        ...
+
+    def alike(self, number: int) -> int:
+        """Returns the first block that differs from this one by its parameters alone."""
+        ...
+
+
+def is_large(model: InBlocks, params: Params) -> bool:
+    """Returns whether the blocks are large enough for a program each."""
+    block = params["blocks_0"] if model.num_blocks else {}
+    return sum(np.size(leaf) for leaf in jax.tree.leaves(block)) >= LARGE
+
+
+def outside(params: Params) -> Params:
+    """Returns the parameters that are those of no block."""
+    return {name: layer for name, layer in params.items() if not name.startswith("blocks_")}
+
+
+def of_block(model: InBlocks, params: Params, i: int) -> tuple[int, Params]:
+    """Returns the first block that is like a block, with parameters that make it this block."""
+    number = model.alike(i)
+    return number, {**outside(params), f"blocks_{number}": params[f"blocks_{i}"]}
+
+
+def begin(model: InBlocks, params: Params, *inputs: Tree) -> Float[Array, "b t d"]:
+    """Computes the states before the first block."""
+    return _begin(model, outside(params), *inputs)
+
+
+def end(
+    model: InBlocks,
+    params: Params,
+    x: Float[Array, "b t d"],
+    last: Int[Array | np.ndarray, " b"] | None = None,
+) -> Tree:
+    """Computes the outputs after the last block, or those of the token `last` in each row alone."""
+    return _end(model, outside(params), x, last)
+
+
+def through(
+    model: InBlocks,
+    params: Params,
+    x: Float[Array, "b t d"],
+    *,
+    caches: Tree = None,
+    lengths: Tree = None,
+    need_weights: bool = False,
+) -> tuple[Float[Array, "b t d"], dict[str, Array], Tree]:
+    """Calls all blocks. Returns the states, the weights by block if needed, and longer caches.
+
+    The caches that are passed cannot be used again: they are extended in place.
+    """
+    attention, extended = {}, []
+    for i in range(model.num_blocks):
+        number, own = of_block(model, params, i)
+        arrays = own, x, caches and caches[i], lengths
+        x, weights, longer = _block(model, number, *arrays, need_weights=need_weights)
+        attention |= {f"block{i + 1}": weights} if need_weights else {}
+        extended.append(longer)
+    return x, attention, tuple(extended)
+
+
+def at(x: Float[Array, "b t d"], last: Int[Array | np.ndarray, " b"]) -> Float[Array, "b d"]:
+    """Returns the states of one token in each row."""
+    return jnp.take_along_axis(x, last[:, None, None], axis=1)[:, 0]
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def _begin(model: InBlocks, params: Params, *inputs: Tree) -> Array:
+    return model.apply({"params": params}, *inputs, method="begin")
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def _end(model: InBlocks, params: Params, x: Array, last: Array | None) -> Tree:
+    x = x if last is None else at(x, last)
+    return model.apply({"params": params}, x, method="end")
+
+
+@functools.partial(
+    jax.jit, static_argnames=("model", "number", "need_weights"), donate_argnames="cache"
+)
+def _block(
+    model: InBlocks,
+    number: int,
+    params: Params,
+    x: Array,
+    cache: Tree,
+    lengths: Tree,
+    *,
+    need_weights: bool,
+) -> tuple[Array, Tree, Tree]:
+    options = {"cache": cache, "lengths": lengths, "need_weights": need_weights}
+    return model.apply({"params": params}, number, x, **options, method="block")
