@@ -36,7 +36,10 @@ def explore(args: argparse.Namespace) -> None:
 def serve(records: list[Record], runs: list[Run], port: int | None, opens: bool) -> None:
     """Serves the page of runs until Ctrl-C. `records` are what their directories hold."""
     make_page = lambda token: with_token(report(records, mode="explore"), token)
-    with open_explorer(port, make_page, [Answers(run) for run in runs]) as server:
+    answers = [Answers(run) for run in runs]
+    with open_explorer(port, make_page, answers) as server:
+        for one in answers:
+            server.pool.submit(one.warm)
         announce(server, " and ".join(record.name for record in records), opens)
         server.serve_forever()
 
@@ -49,6 +52,7 @@ def explore_published(path: Path, port: int | None, opens: bool) -> None:
     answers, shown = PublishedAnswers(run), page_data(run)
     make_page = lambda token: with_token(page_of_published(shown), token)
     with open_explorer(port, make_page, [answers]) as server:
+        server.pool.submit(answers.warm)
         announce(server, shown["name"], opens)
         server.serve_forever()
 

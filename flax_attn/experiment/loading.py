@@ -64,6 +64,13 @@ class Model:
             check_finite(prediction.outputs)
         return prediction
 
+    def warm(self, longest: int = 128) -> None:
+        """Compiles `predict` ahead, for up to 64 inputs and texts of up to `longest` tokens.
+
+        After that no text of these lengths waits for a compilation.
+        """
+        self.task.warm(self.model, list(self.params.values()), longest)
+
     def generate(
         self,
         prompts: str | Sequence[str] = "",

@@ -5,15 +5,20 @@ The numbers are those of `Run.predict` where no setting is changed.
 
 import functools
 
+import numpy as np
+
 from flax_attn.errors import UsageError
 from flax_attn.experiment.loading import Run
 from flax_attn.explore.under_lens import Looking
 from flax_attn.models.forward import Inputs, Params, check_finite
 from flax_attn.page.data import safe
 from flax_attn.tasks import step_scores
-from flax_attn.tasks.asking import read
+from flax_attn.tasks.asking import Settings, read
+from flax_attn.tasks.language import LanguageModel
 from flax_attn.tasks.replies import EMPTY, WITHOUT_WEIGHTS
 from flax_attn.types import Json, JsonObject, Tree
+
+SHORT = 32  # tokens
 
 
 class Answers:
@@ -25,6 +30,16 @@ class Answers:
         # no score leaves a loop
         keeps_scores = not step_scores.in_loop(run.model)
         self.looking = Looking(functools.partial(run.task.look, run.model), keeps_scores)
+
+    def warm(self) -> None:
+        """Compiles what a page asks about short inputs."""
+        for inputs in self.task.inputs.of_sizes(1, SHORT):
+            is_text, num_keys = isinstance(inputs, dict), None
+            if is_text and "source" in inputs:
+                num_keys = inputs["source"].shape[1]
+            elif is_text and isinstance(self.task, LanguageModel):
+                inputs = {"tokens": inputs["tokens"], "last": np.int32(0)}
+            self.looking.look(self.params, inputs, Settings(), num_keys)
 
     def __call__(self, request: Json) -> JsonObject:
         """Returns the reply to a request. Its texts are escaped, as all that a page shows.

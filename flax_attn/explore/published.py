@@ -57,6 +57,11 @@ class PublishedAnswers:
         self.ended = jax.jit(self._ended)
         self.last: tuple[object, dict[str, np.ndarray]] | None = None  # what was looked at last
 
+    def warm(self) -> None:
+        """Compiles what a page asks first."""
+        if text := first_text(self.task, self.model):
+            self({"inputs": {"text": text}})
+
     def __call__(self, request: Json) -> JsonObject:
         """Returns the reply to a request. Its texts are escaped, as all that a page shows.
 
@@ -293,6 +298,13 @@ FIRST_TEXT = "A good film with a slow beginning, and an end that nobody forgets.
 FIRST_GAP = "The capital of France is {}, a city on the river."
 
 
+def first_text(task: Continued | Read | Seen, model: AnyModel) -> str:
+    """Returns the text that a page shows first; none for a model of images."""
+    if isinstance(task, Read) and task.mask is not None and model.head == "words":
+        return FIRST_GAP.format(task.reader.tokenizer.written(task.mask))
+    return {Continued: FIRST_PROMPT, Seen: ""}.get(type(task), FIRST_TEXT)
+
+
 def page_data(run: Model) -> JsonObject:
     """Returns what a page shows of a published model: no training and no test."""
     answers = PublishedAnswers(run)
@@ -300,17 +312,12 @@ def page_data(run: Model) -> JsonObject:
     count = sum(leaf.size for leaf in jax.tree.leaves(answers.params))
     blocks = counted(model.num_blocks, "block")
     of_heads = counted(model.num_heads, "head")
-    text, takes = {Continued: (FIRST_PROMPT, "prompt"), Seen: ("", "image")}.get(
-        type(task), (FIRST_TEXT, "text")
-    )
-    if isinstance(task, Read) and task.mask is not None and model.head == "words":
-        text = FIRST_GAP.format(task.reader.tokenizer.written(task.mask))
     return {
         "name": run.path.resolve().name,
         "input": "published",
         "sentence": f"{blocks} of {of_heads}, {count:,} parameters, from a folder",
-        "takes": takes,
-        "text": text,
+        "takes": {Continued: "prompt", Seen: "image"}.get(type(task), "text"),
+        "text": first_text(task, model),
         "has_answer": not (isinstance(task, Read) and model.head == "states"),
         "side": min(model.image_size, MOST_SIDE) if isinstance(model, VisionTransformer) else None,
         "attention": [

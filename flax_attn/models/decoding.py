@@ -10,12 +10,12 @@ from jaxtyping import Array, Float
 from msgspec import Meta
 
 from flax_attn.models.search import Decoded, beam_search, greedy
+from flax_attn.models.sizes import ROWS, batches, longer, rounded
 from flax_attn.schema import NonNegativeFloat
 from flax_attn.types import Tree
 
 SEQUENCES_AT_ONCE = 320  # 64 sources with a beam of 5
 MOST_BEAM = 1_000
-ROUNDED_TO = 8  # the length of a batch of sources, so that few are compiled
 
 
 class Translation(NamedTuple):
@@ -72,13 +72,12 @@ def translate(
     order, translations = np.argsort(lengths, kind="stable"), {}
     at_once = max(SEQUENCES_AT_ONCE // decoding.beam, 1)
     for rows in (order[first : first + at_once] for first in range(0, len(order), at_once)):
-        longest = -(-int(lengths[rows].max()) // ROUNDED_TO) * ROUNDED_TO
-        # a power of two, so that few sizes are compiled
-        filled = np.resize(rows, 1 << (len(rows) - 1).bit_length())
-        source = np.asarray(inputs["source"])[filled, :longest]
-        source = np.pad(source, ((0, 0), (0, longest - source.shape[1])))
-        batch = {"source": source, "source_lengths": lengths[filled]}
+        longest = int(lengths[rows].max())
+        cut = {"source": np.asarray(inputs["source"])[rows, :longest]}
+        cut = longer(cut | {"source_lengths": lengths[rows]}, rounded(longest))
         options = {"decoding": decoding, "end": end, "max_length": max_length, "num_best": num_best}
+        size = next(size for size in (*ROWS[:2], at_once) if len(rows) <= size)
+        ((_, batch),) = batches(cut, size)
         decoded = jax.device_get(decode(model, params, batch, **options))
         for i, row in enumerate(rows):
             translations[int(row)] = _translations(decoded, i, int(lengths[row]))

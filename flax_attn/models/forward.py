@@ -14,9 +14,8 @@ from jaxtyping import Array, Float, Int
 
 from flax_attn.attention import Across, Lens
 from flax_attn.errors import UsageError
+from flax_attn.models.sizes import batches
 from flax_attn.types import Tree
-
-AT_ONCE = 64
 
 Own = TypeVar("Own")  # what is kept of each layer
 CompiledFunction = TypeVar("CompiledFunction", bound=Callable[..., Tree])
@@ -27,25 +26,22 @@ Params = Mapping[str, Tree]  # by the name of the layer
 
 
 def forward(
-    model: nn.Module, params: Params, inputs: Inputs, num_attended: int = AT_ONCE
+    model: nn.Module, params: Params, inputs: Inputs, num_attended: int = 64
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Computes outputs `(n, ...)`, and by name the attention on the first inputs.
 
     The attention is that on at least `num_attended` inputs where there are as many.
     """
-    num_examples = len(jax.tree.leaves(inputs)[0])
-    size = min(num_examples, AT_ONCE)
-    outputs, attentions = [], []
-    for first in range(0, num_examples, AT_ONCE):
-        # after the last row it is taken again and again, so that one program serves
-        rows = np.minimum(np.arange(first, first + size), num_examples - 1)
-        batch = jax.tree.map(lambda array, rows=rows: jnp.asarray(array[rows]), inputs)
-        output, attention = _apply(model, params, batch)
-        outputs.append(np.asarray(output))
+    outputs, attentions, first = [], [], 0
+    for number, batch in batches(inputs):
+        real = lambda array, number=number: np.asarray(array)[:number]
+        output, attention = apply_together(model, params, batch)
+        outputs.append(real(output))
         if first < num_attended:
-            attentions.append(jax.device_get(attention))
-    together = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num_examples], *attentions)
-    return np.concatenate(outputs)[:num_examples], in_order(together)
+            attentions.append(jax.tree.map(real, attention))
+        first += number
+    together = jax.tree.map(lambda *leaves: np.concatenate(leaves), *attentions)
+    return np.concatenate(outputs), in_order(together)
 
 
 def check_finite(outputs: Tree) -> None:
@@ -117,4 +113,4 @@ def apply(
     return jax.vmap(alone)(inputs) if carry else together(inputs)
 
 
-_apply = jax.jit(apply, static_argnames="model")
+apply_together = jax.jit(apply, static_argnames="model")

@@ -22,14 +22,15 @@ from flax_attn.data.sets import ImageData, LanguageData, TextData
 from flax_attn.data.text import pad
 from flax_attn.errors import UsageError, shortened
 from flax_attn.models import by_block
-from flax_attn.models.forward import Inputs, Params
+from flax_attn.models.forward import Inputs, Params, in_order
+from flax_attn.models.sizes import batches, longer, rounded
 from flax_attn.published.families import MOST_READ, read
 from flax_attn.published.folder import HubTokenizer, ModelConfig, read_json, read_tokenizer
 from flax_attn.published.modules import Decoder, Encoder, Stack, VisionTransformer
 from flax_attn.schema import require
 from flax_attn.tasks import ClassesOfImages, ClassesOfTexts
 from flax_attn.tasks.artifacts import Prediction, Recipe
-from flax_attn.tasks.asking import Asked, check_length, longer, rounded
+from flax_attn.tasks.asking import Asked, check_length
 from flax_attn.tasks.inputs.base import Input
 from flax_attn.tasks.inputs.images import Images
 from flax_attn.tasks.inputs.texts import Part, Texts, as_texts
@@ -104,6 +105,24 @@ class InParts:
         shown = {name: self.shown(weights) for name, weights in jax.device_get(attention).items()}
         return {"outputs": end(model, outside, x, inputs), "attention": shown, "states": x}
 
+    def computed(
+        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
+    ) -> dict[str, Tree]:
+        """Computes as `compute`, in batches of a few sizes."""
+        parts: list[Tree] = []
+        for number, batch in batches(inputs):
+            part = jax.device_get(self.compute(model, params, batch))
+            parts.append(jax.tree.map(lambda array, n=number: array[:n], part))
+        joined: dict[str, Tree] = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+        return joined | {"attention": in_order(joined["attention"])}
+
+    def applied(
+        self, model: nn.Module, params: Sequence[Params], arrays: Inputs
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Computes the outputs and the attention of encoded inputs."""
+        computed = self.computed(model, params, arrays)
+        return computed["outputs"], computed["attention"]
+
 
 def lengths_of(inputs: Inputs) -> Int[Array | np.ndarray, " b"] | None:
     """Returns the lengths of inputs that have some."""
@@ -149,7 +168,7 @@ class HubTokens(Passages):
 
 
 @dataclasses.dataclass(frozen=True)
-class Continued(InParts, LanguageModel):
+class Continued(LanguageModel, InParts):
     """A published language model."""
 
     def begin(self, model: nn.Module, params: Params, inputs: Inputs) -> Array:
@@ -251,10 +270,12 @@ class Read(InParts, ClassesOfTexts):
             name = MASK if self.mask is None else self.reader.tokenizer.written(self.mask)
             got = f"got {counts.tolist()}"
             require((counts == 1).all(), f"one {name} in every text, for the word to name, {got}")
-        computed = jax.device_get(self.compute(model, params, encoded))
-        looks: Options = {"tokens": tokens, "known": known, "attention": computed["attention"]}
+        length = encoded["tokens"].shape[1]
+        computed = self.computed(model, params, self.reader.to_size(encoded))
+        attention = {name: w[..., :length, :length] for name, w in computed["attention"].items()}
+        looks: Options = {"tokens": tokens, "known": known, "attention": attention}
         if model.head == "states":
-            return Prediction(computed["states"], **looks)
+            return Prediction(computed["states"][:, :length], **looks)
         predicted = self.target.predicted(computed["outputs"], texts)
         return dataclasses.replace(predicted, **looks)
 
@@ -324,7 +345,7 @@ class Seen(InParts, ClassesOfImages):
         return Prepared(inputs, [], sides**2, sides**2, 0, self.first)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
-        computed = jax.device_get(self.compute(model, params, self.inputs.read(inputs).arrays))
+        computed = self.computed(model, params, self.inputs.read(inputs).arrays)
         predicted = self.target.predicted(computed["outputs"], inputs)
         return dataclasses.replace(predicted, attention=computed["attention"])
 

@@ -1,6 +1,5 @@
 """What a page asks of a run: one input, and settings of the attention."""
 
-from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
 import msgspec
@@ -15,7 +14,6 @@ NormalizerName = Literal["as trained", "softmax", "entmax15", "sparsemax", "top_
 NORMALIZERS: tuple[str, ...] = get_args(NormalizerName)
 MOST_TOKENS = 1_000
 MOST_CHANGES = 64  # settings that are taken in turn
-LEAST_LENGTH = 8  # tokens that a text is padded to, at least
 FAR = 1 << 20  # a reach that covers every input
 
 Position = Annotated[int, Meta(ge=0, lt=MOST_TOKENS)]
@@ -125,18 +123,3 @@ def check_length(length: int) -> None:
     """Raises a UsageError for a text that is too long to show what attends to what."""
     if length > MOST_TOKENS:
         raise UsageError(f"expected at most {MOST_TOKENS:,} tokens, got {length:,}; shorten it")
-
-
-def rounded(length: int) -> int:
-    """Returns the length that a text is padded to, so that few programs are compiled."""
-    return max(LEAST_LENGTH, 1 << (length - 1).bit_length())
-
-
-def longer(inputs: Mapping[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
-    """Pads inputs of one text with zeros to a length where they have one number a token."""
-
-    def pad_one(array: np.ndarray) -> np.ndarray:
-        widths = [(0, 0), (0, length - array.shape[1]), *[(0, 0)] * (array.ndim - 2)]
-        return np.pad(array, widths)
-
-    return {name: one if one.ndim < 2 else pad_one(one) for name, one in inputs.items()}

@@ -20,9 +20,10 @@ from flax_attn.analysis.token_weights import printable
 from flax_attn.data import ngrams
 from flax_attn.data.text import pad
 from flax_attn.errors import counted, escaped
-from flax_attn.models.forward import AT_ONCE, check_finite, forward
+from flax_attn.models.forward import check_finite, forward
+from flax_attn.models.sizes import longer, rounded
 from flax_attn.tasks.artifacts import outputs_of
-from flax_attn.tasks.asking import check_length, longer, rounded
+from flax_attn.tasks.asking import check_length
 from flax_attn.tasks.inputs.texts import Texts
 from flax_attn.tasks.requests import Loaded
 from flax_attn.tasks.targets.base import probabilities
@@ -98,14 +99,8 @@ def without(array: np.ndarray, i: int) -> np.ndarray:
 
 
 def shares_of(run: Loaded, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    """Computes the probabilities `(n, classes)`, the mean over the seeds.
-
-    Rows are filled up to whole batches, so that one program serves.
-    """
-    count = len(inputs["lengths"])
-    rows = np.minimum(np.arange(-(-count // AT_ONCE) * AT_ONCE), count - 1)
-    padded = {name: array[rows] for name, array in inputs.items()}
-    logits = [forward(run.model, one, padded, 1)[0][:count] for one in run.params.values()]
+    """Computes the probabilities `(n, classes)`, the mean over the seeds."""
+    logits = [forward(run.model, one, inputs, 1)[0] for one in run.params.values()]
     shares = np.mean([probabilities(one) for one in logits], axis=0)
     check_finite(shares)
     return shares

@@ -12,9 +12,10 @@ import numpy as np
 
 from flax_attn.data.sets.language import Names
 from flax_attn.errors import UsageError
-from flax_attn.models.forward import Inputs, Params
+from flax_attn.models.forward import Inputs, Params, in_order
 from flax_attn.models.generation import NEVER, GeneratesText, Sampling, check_numbers, generate
-from flax_attn.models.language import AT_ONCE, attention_of, logits_of, look, losses
+from flax_attn.models.language import apply, attention_of, logits_of, look, losses
+from flax_attn.models.sizes import batches
 from flax_attn.tasks import induction
 from flax_attn.tasks.artifacts import Evaluation, Prediction, to_store
 from flax_attn.tasks.inputs.texts import as_texts
@@ -122,23 +123,30 @@ class LanguageModel(Task):
         The probabilities are the mean over the seeds, and the attention is that of the first.
         """
         arrays, written, known = self.inputs.read(inputs)
-        shares, weights = [], []
-        for first in range(0, len(written), AT_ONCE):
-            tokens, lengths = (arrays[key][first : first + AT_ONCE] for key in arrays)
-            logits = [logits_of(model, one_seed, tokens, lengths - 1) for one_seed in params]
-            shares.append(np.mean([jax.nn.softmax(one, axis=-1) for one in logits], axis=0))
-            if isinstance(model, GeneratesText):
-                of_blocks = attention_of(model, params[0], tokens)
-                weights += [
-                    {name: array[i, :, :n, :n] for name, array in of_blocks.items()}
-                    for i, n in enumerate(lengths)
-                ]
-        outputs, names = np.concatenate(shares), self.target.class_names()
+        outputs, blocks = self.applied(model, params, arrays)
+        attention = {
+            name: [array[i, :, :n, :n] for i, n in enumerate(arrays["lengths"])]
+            for name, array in blocks.items()
+        }
+        names = self.target.class_names()
         assert names is not None
         best = [names[i] for i in outputs.argmax(axis=-1)]
-        blocks = weights[0] if weights else {}
-        attention = {name: [row[name] for row in weights] for name in blocks}
         return Prediction(outputs, names, best, written, known, attention)
+
+    def applied(
+        self, model: nn.Module, params: Sequence[Params], arrays: Inputs
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Computes the probabilities of the next token, and the attention, of encoded texts."""
+        shares, weights = [], []
+        for number, batch in batches(arrays):
+            ends, looks = batch["lengths"] - 1, isinstance(model, GeneratesText)
+            logits, attention = apply(model, params[0], batch["tokens"], ends, need_weights=looks)
+            others = [logits_of(model, own, batch["tokens"], ends) for own in params[1:]]
+            of_seeds = [jax.nn.softmax(one, axis=-1) for one in (logits, *others)]
+            shares.append(np.mean(of_seeds, axis=0)[:number])
+            weights.append({name: np.asarray(w)[:number] for name, w in attention.items()})
+        together = jax.tree.map(lambda *arrays: np.concatenate(arrays), *weights)
+        return np.concatenate(shares), in_order(together)
 
     def generate(
         self,

@@ -38,6 +38,14 @@ def attended(looked: dict[str, Tree], padded: int = 0, length: int = 0) -> JsonO
     return {"attention": weights, "scores": scores or None}
 
 
+def without_padding(name: str, weights: np.ndarray, padded: int, length: int) -> np.ndarray:
+    """Cuts padding from weights `(n, ..., q, k)`, or `(n, hops, k)` of hops."""
+    if weights.shape[-1] == padded:
+        weights = weights[..., :length]
+    is_padded = weights.ndim > 2 and weights.shape[-2] == padded and not of_hops(name)
+    return weights[..., :length, :] if is_padded else weights
+
+
 def by_heads(name: str, weights: np.ndarray) -> np.ndarray:
     """Returns the weights of one input as `(heads, q, k)`. Hops are heads of one query."""
     if weights.ndim == 1:

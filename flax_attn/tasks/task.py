@@ -8,7 +8,7 @@ data to train on; `restore` takes what a run has kept, to predict with.
 import dataclasses
 import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, ClassVar
 import flax.linen as nn
 import jax
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Array, Int
 
 from flax_attn.data.raw import Raw
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError
-from flax_attn.models.forward import Inputs, Params, apply, forward
+from flax_attn.models.forward import Inputs, Params, apply, apply_together, forward, in_order
+from flax_attn.models.sizes import ROWS, batches
 from flax_attn.runs.results import Comparison
 from flax_attn.tasks import step_scores
 from flax_attn.tasks.artifacts import (
@@ -38,6 +39,7 @@ from flax_attn.tasks.artifacts import (
 from flax_attn.tasks.asking import Asked
 from flax_attn.tasks.comparison import ExampleScores, compare
 from flax_attn.tasks.inputs.base import Input
+from flax_attn.tasks.replies import without_padding
 from flax_attn.tasks.targets.base import Target
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
 
@@ -163,13 +165,37 @@ class Task:
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
         """Predicts by the parameters of every seed; the attention is that of the first."""
         arrays, tokens, known = self.inputs.read(inputs)
-        prepared, count = self.inputs.normalize(arrays), len(jax.tree.leaves(arrays)[0])
-        params = params[:1] if self.target.of_first_seed else params
-        pairs = [forward(model, of_seed, prepared, count) for of_seed in params]
-        decoded = np.asarray(self.target.decode([output for output, _ in pairs]))
-        prediction = self.target.predicted(decoded, inputs)
-        attention = pairs[0][1]
+        outputs, attention = self.applied(model, params, arrays)
+        prediction = self.target.predicted(outputs, inputs)
         return dataclasses.replace(prediction, tokens=tokens, known=known, attention=attention)
+
+    def applied(
+        self, model: nn.Module, params: Sequence[Params], arrays: Inputs
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Computes the outputs and the attention of encoded inputs."""
+        padded = self.inputs.to_size(arrays)
+        params = params[:1] if self.target.of_first_seed else params
+        parts: list[Tree] = []
+        for number, batch in batches(self.inputs.normalize(padded)):
+            outputs, attentions = zip(*(apply_together(model, one, batch) for one in params))
+            part = jax.device_get((self.decode(outputs), attentions[0]))
+            parts.append(jax.tree.map(lambda array, n=number: array[:n], part))
+        outputs, attention = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        if isinstance(arrays, dict):
+            widths = padded["tokens"].shape[1], arrays["tokens"].shape[1]
+            attention = {name: without_padding(name, w, *widths) for name, w in attention.items()}
+        return outputs, in_order(attention)
+
+    @functools.cached_property
+    def decode(self) -> Callable[[Sequence[Tree]], Array]:
+        """Returns the program that makes one output of those of the seeds."""
+        return jax.jit(self.target.decode)
+
+    def warm(self, model: nn.Module, params: Sequence[Params], longest: int) -> None:
+        """Compiles what up to 64 inputs take, of every length up to the longest."""
+        for number in ROWS[:2]:
+            for arrays in self.inputs.of_sizes(number, longest):
+                self.applied(model, params, arrays)
 
     def generate(
         self, model: nn.Module, params: Sequence[Params], prompts: UserInput, **options: UserInput

@@ -147,6 +147,10 @@ class TextsOfTexts(Task):
             target_tokens=[[self.inputs.target_words(one.tokens) for one in row] for row in found],
         )
 
+    def applied(self, model: nn.Module, params: Sequence[Params], arrays: Inputs) -> None:
+        """Searches the best translation of each encoded source."""
+        translate(model, params[0], arrays, **self._search(self.recipe.decoding, 1))
+
     def compute(
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
     ) -> dict[str, Tree]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flax_attn.errors import UsageError
-from flax_attn.tasks.asking import MOST_CHANGES, Settings, View, longer, read, rounded
+from flax_attn.tasks.asking import MOST_CHANGES, Settings, View, read
 
 NUMBERS = {"inputs": {"signal": {"shape": [2, 1], "data": [1, 2.5]}}}
 
@@ -77,25 +77,6 @@ def test_a_text_is_no_number_and_an_empty_one_is_no_text():
         read(NUMBERS).words()
     with pytest.raises(UsageError, match="got an empty one"):
         read({"inputs": {"text": " \n"}}).words()
-
-
-@pytest.mark.parametrize(
-    ("length", "expected"), [(1, 8), (8, 8), (9, 16), (16, 16), (17, 32), (1000, 1024)]
-)
-def test_a_text_is_padded_to_a_power_of_two_from_8_on(length, expected):
-    assert rounded(length) == expected
-
-
-def test_padding_is_behind_what_has_a_number_for_each_token():
-    ones = {"tokens": np.ones((1, 2)), "lengths": np.ones(1), "ngrams": np.ones((1, 2, 3))}
-    padded = longer(ones, 4)
-    assert {name: own.shape for name, own in padded.items()} == {
-        "tokens": (1, 4),
-        "lengths": (1,),
-        "ngrams": (1, 4, 3),
-    }
-    assert padded["tokens"].tolist() == [[1, 1, 0, 0]]
-    assert padded["ngrams"][0, :, 0].tolist() == [1, 1, 0, 0]
 
 
 def test_a_change_comes_on_top_of_the_settings():

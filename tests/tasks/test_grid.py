@@ -12,6 +12,7 @@ from PIL import Image
 import flax_attn
 from flax_attn.__main__ import main
 from flax_attn.explore.answers import Answers
+from flax_attn.models.forward import apply_together
 from flax_attn.runs import reading
 from flax_attn.tasks import TASKS
 from flax_attn.tasks.figures import draw_run
@@ -191,6 +192,20 @@ def test_an_export_predicts_as_the_run_does(name, trained, tmp_path):
     program = jax.export.deserialize((folder / "prediction.jax").read_bytes())
     outputs = program.call(run.task.inputs.read(few).arrays)["outputs"]
     np.testing.assert_allclose(outputs, run.predict(few).outputs, rtol=1e-5, atol=1e-6)
+
+
+def test_texts_of_any_number_and_length_wait_for_no_program_that_was_compiled_ahead(trained):
+    run = trained("classes of texts")
+    run.warm(32)
+    before, words = apply_together._cache_size(), " ".join(TEXTS[:8]).split()
+    for number, length in ((1, 3), (2, 11), (16, 16), (17, 30), (40, 19)):
+        texts = [" ".join(words[: 1 + i % length]) for i in range(number)]
+        together = run.predict(texts)
+        alone = [run.predict(text).outputs[0] for text in texts[:3]]
+        np.testing.assert_allclose(together.outputs[:3], alone, atol=1e-6)
+        (weights,) = together.attention.values()
+        assert weights.shape[-1] == max(map(len, together.tokens))
+    assert apply_together._cache_size() == before
 
 
 def test_series_may_have_another_length_than_in_training(trained):

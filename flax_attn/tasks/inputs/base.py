@@ -100,6 +100,14 @@ class Input(abc.ABC):
     def sample(self, number: int) -> Inputs:
         """Returns inputs of the shapes and dtypes that a model is built for."""
 
+    def to_size(self, arrays: Inputs) -> Inputs:
+        """Pads encoded arrays to one of a few sizes, for which a model is compiled."""
+        return arrays
+
+    def of_sizes(self, number: int, longest: int) -> list[Inputs]:
+        """Returns a sample of each size up to a length."""
+        return [self.sample(number)]
+
     @abc.abstractmethod
     def shapes(self) -> Tree:
         """Returns the shapes of the arrays of `encode`, as `jax.export` reads them.

@@ -26,10 +26,11 @@ from flax_attn.data.tokenizers import (
 )
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs
+from flax_attn.models.sizes import SHORTEST, lengths_to, longer, rounded
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies, requests
 from flax_attn.tasks.artifacts import Kept, Look, Prediction
-from flax_attn.tasks.asking import LEAST_LENGTH, Asked, check_length, longer, rounded
+from flax_attn.tasks.asking import Asked, check_length
 from flax_attn.tasks.inputs.base import Encoded, Input, Requested
 from flax_attn.tasks.inputs.texts import (
     Part,
@@ -157,6 +158,14 @@ class Pairs(Input):
         text = self.target.decode(tokens)
         return join_words(text) if self.data.preprocessing == "words" else text
 
+    def of_sizes(self, number: int, longest: int) -> list[Inputs]:
+        tokens = np.zeros((number, 2), np.int32)
+        widths = lengths_to(min(longest, self.longest["source"]))
+        sources = [longer({"source": tokens}, width) for width in widths]
+        return [
+            one | {"source_lengths": np.full(number, one["source"].shape[1])} for one in sources
+        ]
+
     def sample(self, number: int) -> Inputs:
         tokens, lengths = np.zeros((number, 2), np.int32), np.ones(number, np.int32)
         sources = {"source": tokens, "source_lengths": lengths}
@@ -227,7 +236,7 @@ class Pairs(Input):
         sources = self.encode([text])
         longest = rounded(sources["source"].shape[1])
         # the decoder's attention on its own tokens must have another number of keys
-        longest += LEAST_LENGTH if longest == self.max_length else 0
+        longest += SHORTEST if longest == self.max_length else 0
         return look(longer(sources, longest), longest), replies.with_tokens(parts)
 
     @classmethod

@@ -24,10 +24,11 @@ from flax_attn.data.text import (
 from flax_attn.data.tokenizers import Tokenizer
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs
+from flax_attn.models.sizes import lengths_to, longer, rounded
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import baselines, replies, requests
 from flax_attn.tasks.artifacts import Kept, Look, Prediction, first_attention
-from flax_attn.tasks.asking import Asked, check_length, longer, rounded
+from flax_attn.tasks.asking import Asked, check_length
 from flax_attn.tasks.baselines import Features
 from flax_attn.tasks.inputs.base import SERVED, Encoded, Input, Requested, title_of
 from flax_attn.tasks.token_rows import STRONG, token_weights
@@ -132,6 +133,16 @@ class Texts(Input):
             dtype = np.min_scalar_type(self.data.num_ngrams - 1)
             inputs["ngrams"] = np.zeros((*shape, ngrams.A_WORD), dtype)
         return inputs
+
+    def to_size(self, arrays: Inputs) -> Inputs:
+        length = arrays["tokens"].shape[1]
+        return longer(arrays, min(rounded(length), self.data.max_length))
+
+    def of_sizes(self, number: int, longest: int) -> list[Inputs]:
+        widths = lengths_to(min(longest, self.data.max_length))
+        return [
+            self.to_size(longer(self.sample(number), max(width // 2 + 1, 2))) for width in widths
+        ]
 
     def live_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         if self.data.num_pairs or self.data.num_ngrams:

@@ -15,10 +15,11 @@ from flax_attn.data.tokenizers import Tokenizer, fit_tokenizer, tokenizer_from_j
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs
 from flax_attn.models.generation import NEVER
+from flax_attn.models.sizes import lengths_to, rounded
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import replies, requests
 from flax_attn.tasks.artifacts import Kept, Look, Prediction
-from flax_attn.tasks.asking import Asked, rounded
+from flax_attn.tasks.asking import Asked
 from flax_attn.tasks.inputs.base import SERVED, Encoded, Input, Requested
 from flax_attn.tasks.inputs.texts import as_texts, check_sizes
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
@@ -124,6 +125,11 @@ class Passages(Input):
 
     def sample(self, number: int) -> Inputs:
         return np.zeros((number, self.data.max_length), np.int32)
+
+    def of_sizes(self, number: int, longest: int) -> list[Inputs]:
+        most, lengths = self.data.max_length, np.ones(number, np.int32)
+        shapes = [(number, min(width, most)) for width in lengths_to(min(longest, most))]
+        return [{"tokens": np.zeros(shape, np.int32), "lengths": lengths} for shape in shapes]
 
     def shapes(self) -> Tree:
         return f"b, {self.data.max_length}"
