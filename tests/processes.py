@@ -35,10 +35,10 @@ figures = types.ModuleType("flax_attn.tasks.figures")  # without matplotlib
 figures.draw_run = lambda path: []
 sys.modules["flax_attn.tasks.figures"] = figures
 original = running.take_chunk
-def take_chunk(take, programs, now, *others):
+def take_chunk(programs, now, *others):
     if str(now.progress.epoch + 1) == os.environ.get("STOPPED_IN"):
         os.kill(os.getpid(), signal.SIGTERM)
-    return original(take, programs, now, *others)
+    return original(programs, now, *others)
 running.take_chunk = take_chunk
 from flax_attn.__main__ import main
 sys.exit(main())

@@ -42,7 +42,7 @@ def untrained() -> Iterator[None]:
 
     from flax_attn.experiment import running
 
-    def skip(take, programs, now, *others):
+    def skip(programs, now, *others):
         sums = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), now.sums)
         return now._replace(progress=now.progress._replace(step=programs.steps_an_epoch), sums=sums)
 

@@ -81,6 +81,16 @@ def train(
     def say(text: str) -> None:
         console.print(escaped_lines(text), markup=False, highlight=False, soft_wrap=True)
 
+    def show(summary: "Summary") -> None:
+        target = config.task.target_class
+        tables.print_results(summary, config.reference, console, last)
+        compared = comparison.lines(summary.get("comparisons", []))
+        if target.name in baselines.REGRESSED and not baselines.has_sklearn():
+            compared.append(baselines.NEEDED)
+        remarks = target.remarks(reading.read(workdir), config.data)
+        for line in (f"run directory: {workdir}", *compared, *remarks):
+            say(escaped(line))
+
     follower = None
     if explore is not None:
         from flax_attn.commands.following import Follower
@@ -88,18 +98,14 @@ def train(
         follower = Follower(config, workdir, explore, port)
     with progress.shown(config.num_epochs, console) as shown:
         options |= shown._asdict() | {"say": say, "on_model": follower}
-        run = twins.run_with_twins if twin else experiment.run
-        summary = run(config, workdir, **options)
+        if twin:  # whose results stand in those of the run
+            summary = twins.run_with_twins(config, workdir, **options)
+            show(summary)
+        else:
+            summary = experiment.run(config, workdir, on_summary=show, **options)
     if not processes.is_first():
         return summary
-    target = config.task.target_class
-    tables.print_results(summary, config.reference, console, last)
-    compared = comparison.lines(summary.get("comparisons", []))
-    if target.name in baselines.REGRESSED and not baselines.has_sklearn():
-        compared.append(baselines.NEEDED)
-    remarks = target.remarks(reading.read(workdir), config.data)
-    say(f"run directory: {escaped(str(workdir))}")
-    for line in (*compared, *remarks, *next_steps(config, workdir)):
+    for line in next_steps(config, workdir):
         say(escaped(line))
     if follower is not None:
         follower.finish()

@@ -22,8 +22,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import threefry_2x32
-from jaxtyping import Array, Bool, Float, Key, UInt32
+from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
+Number = int | Int[Array, ""]
+Sizes = tuple[Number, Number]
 LENGTH = 100
 CENTER_RANGE = (5.5, 94.5)
 HEIGHT_RANGE = (1.0, 25.0)
@@ -66,8 +68,15 @@ def propose(key: Key[Array, ""], num_proposals: int) -> ShapeBatch:
 
     Centres, heights and widths are independent and uniform over their ranges.
     """
+    return _propose(key, num_proposals, num_proposals)
+
+
+def _propose(key: Key[Array, ""], number: Number, most: int) -> ShapeBatch:
+    """Does what `propose` does, with rows of anything from `number` to `most`."""
     ranges = (CENTER_RANGE, HEIGHT_RANGE, WIDTH_RANGE)
-    uniform = (_words(key, (3, num_proposals, 4)) >> 8).astype(jnp.float32) / 2**24
+    words = _words(key, 12 * number, 12 * most)
+    parts = [jax.lax.dynamic_slice(words, (4 * i * number,), (4 * most,)) for i in range(3)]
+    uniform = [(part.reshape(most, 4) >> 8).astype(jnp.float32) / 2**24 for part in parts]
     return ShapeBatch(*(low + (high - low) * u for (low, high), u in zip(ranges, uniform)))
 
 
@@ -146,25 +155,39 @@ def sample(
     in which they were drawn.
     """
     check_names(task, height_rule)
-    if block_size is None:
-        # four standard deviations of the count above its mean, and a few for the small ones
-        most = num_examples + 4 * math.sqrt(num_examples) + 8
-        block_size = math.ceil(most / ACCEPTANCE[task, height_rule])
-    rows = jnp.arange(num_examples)
+    sizes = num_examples, block_size or _block_size(num_examples, task, height_rule)
+    return _sample(key, sizes, sizes, task, height_rule)
+
+
+def _block_size(num_examples: int, task: str, height_rule: str) -> int:
+    # four standard deviations of the count above its mean, and a few for the small ones
+    most = num_examples + 4 * math.sqrt(num_examples) + 8
+    return math.ceil(most / ACCEPTANCE[task, height_rule])
+
+
+def _sample(
+    key: Key[Array, ""], sizes: Sizes, most: tuple[int, int], task: str, height_rule: str
+) -> ShapeBatch:
+    """Does what `sample` does, with rows of anything from the number of examples to `most`.
+
+    So one program draws splits of several `sizes`, the number of examples and that of proposals.
+    """
+    (num_examples, block_size), (most_rows, most_proposals) = sizes, most
+    rows, numbers = jnp.arange(most_rows), jnp.arange(most_proposals)
 
     def fill(carry: tuple[Array, Array, ShapeBatch]) -> tuple[Array, Array, ShapeBatch]:
         key, count, filled = carry
         key, block_key = jax.random.split(key)
-        proposals = propose(block_key, block_size)
-        valid = is_valid(proposals, task=task, height_rule=height_rule)
+        proposals = _propose(block_key, block_size, most_proposals)
+        valid = is_valid(proposals, task=task, height_rule=height_rule) & (numbers < block_size)
         # row i takes the (i - count + 1)-th valid one
         source = jnp.searchsorted(jnp.cumsum(valid), rows - count + 1)
         fresh = (rows >= count) & (source < block_size)
-        inside = jnp.minimum(source, block_size - 1)
+        inside = jnp.minimum(source, most_proposals - 1)
         merge = lambda new, old: jnp.where(fresh[:, None], new[inside], old)
         return key, count + valid.sum(dtype=count.dtype), jax.tree.map(merge, proposals, filled)
 
-    empty = ShapeBatch(*(jnp.zeros((num_examples, 4)) for _ in ShapeBatch._fields))
+    empty = ShapeBatch(*(jnp.zeros((most_rows, 4)) for _ in ShapeBatch._fields))
     is_short = lambda carry: carry[1] < num_examples
     return jax.lax.while_loop(is_short, fill, (key, jnp.int32(0), empty))[2]
 
@@ -215,12 +238,21 @@ def generate(
     """
     if not 0 <= num_examples <= MAX_EXAMPLES:
         raise ValueError(f"expected num_examples to {MAX_EXAMPLES:,}, got {num_examples}")
+    check_names(task, height_rule)
+    sizes = num_examples, _block_size(num_examples, task, height_rule)
+    return _generate(key, sizes, sizes, task, height_rule)
+
+
+def _generate(
+    key: Key[Array, ""], sizes: Sizes, most: tuple[int, int], task: str, height_rule: str
+) -> Examples:
+    """Does what `generate` does, with arguments and rows as in `_sample`."""
     sample_key, noise_key = jax.random.split(key)
-    shapes = sample(sample_key, num_examples, task=task, height_rule=height_rule)
+    shapes = _sample(sample_key, sizes, most, task, height_rule)
     # One random word a grid point serves both signals: 16 bits each, that is noise in steps of
     # 5e-6, near the spacing of float32 at the height of a shape. The random numbers are most of the
     # work, so this nearly halves it.
-    words = _words(noise_key, (num_examples, LENGTH))
+    words = _words(noise_key, LENGTH * sizes[0], LENGTH * most[0]).reshape(most[0], LENGTH)
     noise = lambda bits: (bits.astype(jnp.float32) + 0.5) * (NOISE / 2**16) - NOISE / 2
     inputs = draw(shapes, shapes.heights) + noise(words >> 16)
     targets = draw(shapes, target_heights(shapes, task)) + noise(words & 0xFFFF)
@@ -247,19 +279,31 @@ def splits(
 def _generate_splits(
     seed: Array, sizes: tuple[tuple[str, int], ...], *, task: str, height_rule: str
 ) -> dict[str, Examples]:
-    """Generates the examples of each split, whose name and size `sizes` gives, by its own key."""
+    """Generates the examples of each split, whose name and size `sizes` gives, by its own key.
+
+    All are drawn by the same equations, of the largest, which are compiled once.
+    """
     keys = jax.random.split(jax.random.key(seed), len(sizes))
-    make = lambda key, number: generate(key, number, task=task, height_rule=height_rule)
-    return {name: make(key, number) for key, (name, number) in zip(keys, sizes)}
+    pairs = [(number, _block_size(number, task, height_rule)) for _, number in sizes]
+    make = lambda one: _generate(one[0], (one[1], one[2]), max(pairs), task, height_rule)
+    drawn = jax.lax.map(make, (keys, *map(jnp.array, zip(*pairs))))
+    cut = lambda i, number: jax.tree.map(lambda leaf: leaf[i, :number], drawn)
+    return {name: cut(i, number) for i, (name, number) in enumerate(sizes)}
 
 
-def _words(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
+def _words(key: Key[Array, ""], total: Number, most: int) -> UInt32[Array, " most"]:
     """Random 32-bit words, as `jax.random.bits`, with both words of every Threefry block used.
 
     That is half the work, and on CPU five times faster, for XLA vectorises this form at every size.
+    Those from `total`, an even number, to `most` are not random.
     """
-    counts = jnp.arange(math.prod(shape), dtype=jnp.uint32)
-    return threefry_2x32(jax.random.bits(key, (2,), jnp.uint32), counts).reshape(shape)
+    counts = jnp.arange(most // 2, dtype=jnp.uint32)
+    half = jnp.uint32(total // 2)
+    blocks = jnp.concatenate([counts, counts + half])
+    words = threefry_2x32(jax.random.bits(key, (2,), jnp.uint32), blocks)
+    if isinstance(total, int):
+        return words
+    return jax.lax.dynamic_update_slice(words, words[most // 2 :], (half,))
 
 
 def check_names(task: str, height_rule: str) -> None:

@@ -25,6 +25,8 @@ now d ll m o re ve y ain aren aren't couldn couldn't didn didn't doesn doesn't h
 hasn't haven haven't isn isn't ma mightn mightn't mustn mustn't needn needn't shan shan't shouldn
 shouldn't wasn wasn't weren weren't won won't wouldn wouldn't
 """
+_WORDS = re.compile(WORDS)
+_PLAIN_WORDS = re.compile(r"\w+(?:-\w+)*|[^\w\s]")  # the same of a text without clitics, faster
 _LONGEST_FIRST = sorted(STOP_WORDS.split(), key=len, reverse=True)
 _STOP_WORDS = re.compile(rf"\b({'|'.join(map(re.escape, _LONGEST_FIRST))})\b\s*")
 
@@ -43,7 +45,9 @@ def clean_news(text: str) -> str:
 
 def split_words(text: str) -> str:
     """Separates words, clitics and punctuation: `It's a hit.` becomes `it 's a hit .`."""
-    return " ".join(re.findall(WORDS, text.lower()))
+    text = text.lower()
+    words = _WORDS if "'" in text else _PLAIN_WORDS
+    return " ".join(words.findall(text))
 
 
 def join_words(text: str) -> str:

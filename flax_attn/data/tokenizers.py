@@ -4,8 +4,8 @@ A tokenizer is fitted on the training split alone; token 0 is padding and token 
 that it does not know.
 """
 
+import itertools
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -50,9 +50,10 @@ class Vocabulary(NamedTuple):
 
     @classmethod
     def fit(cls, level: str, texts: Iterable[str], size: int) -> "Vocabulary":
-        parts = (part for text in texts for part in _parts(level, text))
-        counts = Counter(part for part in parts if len(part) <= LONGEST_TOKEN)
-        frequent = [entry for entry, _ in counts.most_common(size - 2)]
+        parts = itertools.chain.from_iterable(_parts(level, text) for text in texts)
+        counts = Counter(parts)
+        short = Counter({part: n for part, n in counts.items() if len(part) <= LONGEST_TOKEN})
+        frequent = [entry for entry, _ in short.most_common(size - 2)]
         return cls.of(level, (PADDING, UNKNOWN, *frequent))
 
     @property
@@ -60,7 +61,7 @@ class Vocabulary(NamedTuple):
         return len(self.entries)
 
     def encode(self, text: str) -> list[int]:
-        return [self.index.get(part, 1) for part in _parts(self.level, text)]
+        return list(map(self.index.get, _parts(self.level, text), itertools.repeat(1)))
 
     def decode(self, tokens: Iterable[int]) -> str:
         return (" " if self.level == "word" else "").join(self.entries[token] for token in tokens)
@@ -203,8 +204,8 @@ def bracketed(parts: Iterable[tuple[str, bool]]) -> list[str]:
 
 
 def _parts(level: str, text: str) -> Sequence[str]:
-    # a space that does not break is part of a word
-    return re.findall(PATTERNS["word"], text) if level == "word" else text
+    # what the pattern finds; a space that does not break is part of a word
+    return [part for part in text.split(" ") if part] if level == "word" else text
 
 
 def _tokenizers() -> Any:

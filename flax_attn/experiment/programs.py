@@ -267,11 +267,11 @@ class Programs(NamedTuple):
     mesh: Mesh
     one_seed: OneSeed
     create: Callable[[range], States]
-    order: jax.stages.Wrapped
+    order: jax.stages.Wrapped | jax.stages.Compiled
     zero_sums: Callable[[States, Tree, epoch.Batch], epoch.Metrics]
-    train_steps: jax.stages.Wrapped
-    evaluate: jax.stages.Wrapped
-    after_epoch: Callable[[States, Array, np.int32], States]
+    train_steps: jax.stages.Wrapped | jax.stages.Compiled
+    evaluate: jax.stages.Wrapped | jax.stages.Compiled
+    after_epoch: jax.stages.Wrapped | jax.stages.Compiled
     steps_an_epoch: int
 
     def train_epoch(

@@ -3,7 +3,9 @@
 `run` opens the directory and loads the data, `train` trains and saves, `finish` writes the results.
 """
 
+import functools
 import os
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -14,7 +16,8 @@ from typing import NamedTuple, cast
 import flax.linen as nn
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
+from jax.stages import Lowered
 
 from flax_attn import platforms
 from flax_attn.errors import UsageError, one_line, shortened
@@ -29,6 +32,7 @@ from flax_attn.experiment.programs import (
     count_parameters,
     make_batches,
     make_programs,
+    shapes_of_states,
 )
 from flax_attn.files import expanded, sha256
 from flax_attn.models.forward import Params
@@ -95,12 +99,14 @@ class Listeners(NamedTuple):
         on_epoch: takes the rows of each epoch as it ends.
         on_steps: takes the progress within an epoch, about twice a second, and at its end.
         on_model: takes the model before the first epoch, and after each.
+        on_summary: takes the results, before pictures are drawn.
     """
 
     say: Say = silent
     on_epoch: OnEpoch = silent
     on_steps: OnSteps | None = None
     on_model: OnModel | None = None
+    on_summary: Callable[[Summary], object] = silent
 
 
 class Snapshot(NamedTuple):
@@ -130,6 +136,7 @@ def run(
     on_epoch: OnEpoch = silent,
     on_steps: OnSteps | None = None,
     on_model: OnModel | None = None,
+    on_summary: Callable[[Summary], object] = silent,
     stop: Stop | None = None,
     debug_nans: bool = False,
     sequence: int = 1,
@@ -142,8 +149,8 @@ def run(
         config: all that decides the run.
         workdir: the run directory, which exists or will be made.
         manual_dir: a folder with one folder a data set; None for downloads.
-        say, on_epoch, on_steps, on_model: those of `Listeners`. Several processes call the last two
-            in none of them.
+        say, on_epoch, on_steps, on_model, on_summary: those of `Listeners`. Several processes call
+            `on_steps` and `on_model` in none of them.
         stop: the signals; None for nothing.
         debug_nans: whether the first step that is not finite ends the run, and names the operation.
         sequence: the number of devices that share each sequence, for a Transformer.
@@ -161,7 +168,8 @@ def run(
         options = {"workdir": str(workdir), "debug_nans": debug_nans, "sequence": sequence}
         processes.check_same(config.values | options)
         on_steps = on_model = None  # to gather their arguments, all processes would have to meet
-    listeners = Listeners(say, on_epoch, on_steps, on_model) if is_first else Listeners()
+    listeners = Listeners(say, on_epoch, on_steps, on_model, on_summary)
+    listeners = listeners if is_first else Listeners()
     say = listeners.say
     # the same error in all processes at once
     mesh = make_mesh(config.num_seeds, config.batch_size, sequence=sequence)
@@ -172,7 +180,8 @@ def run(
         summary = read_finished(workdir, config, derived, say) if is_first and begun else None
         if several:
             derived, summary = processes.broadcast((derived, summary), processes.ALONE)
-        if summary is None:
+        is_new = summary is None
+        if is_new:
             with jax.default_matmul_precision(derived["matmul_precision"]):
                 if several and not is_first:
                     processes.meet("the data", processes.ALONE)
@@ -183,8 +192,14 @@ def run(
                 check_enough(config, task)
                 derived |= derived_of(task)
                 summary = train(config, workdir, task, derived, mesh, listeners, stop, debug_nans)
+        summary = cast(Summary, summary)
+        listeners.on_summary(summary)
+        if is_new and is_first:
+            from flax_attn.tasks import figures  # training needs no matplotlib
+
+            figures.draw_run(workdir)
     stop.check(FINISHED)
-    return cast(Summary, summary)
+    return summary
 
 
 def read_finished(path: Path, config: Config, derived: JsonObject, say: Say) -> Summary | None:
@@ -259,7 +274,7 @@ def train(
 
     `derived` are the facts about the data, and about the machine that the run began on.
     """
-    say, on_epoch, on_steps, on_model = listeners
+    say, on_epoch, on_steps, on_model, _ = listeners
     model, layers = build(config, task)
     programs = make_programs(config, model, task, mesh)
     say(f"device: {describe_device()}")
@@ -272,14 +287,15 @@ def train(
 
     # arrays and programs
     rows, batches = put(mesh, (task.rows.train, make_batches(config, task)), EVERYWHERE)
-    states = programs.create(config.seeds)
-    order = programs.order(states, np.int32(1))  # also an example of its shapes
-    zeros = programs.zero_sums(states, order, rows)
+    began, shapes = time.perf_counter(), shapes_of_states(config, model, task.sample())
+    newest = checkpoints.newest(path / CHECKPOINTS)
+    is_done = newest is not None and newest.progress == (config.num_epochs, 0)
+    programs, states, zeros = compiled(programs, shapes, config.seeds, rows, batches, is_done)
     start = Snapshot(Progress(0), states, zeros, 0.0, [])
     now = restore(path / CHECKPOINTS, start, mesh, say)
-    began = time.perf_counter() - now.seconds  # compiling counts as training
-    is_done = now.progress.epoch == config.num_epochs
-    take, evaluate = compiled(programs, start, order, rows, batches, is_done)
+    began, evaluate = began - now.seconds, programs.evaluate  # compiling counts as training
+    # pictures and simple models need large packages
+    threading.Thread(target=task.import_for_results, daemon=True).start()
 
     # the first evaluation, and the files that a run begins with
     if not now.rows:
@@ -312,7 +328,7 @@ def train(
         number, shown = now.progress.epoch + 1, time.perf_counter()
         order = programs.order(now.states, np.int32(number))
         while now.progress.step < programs.steps_an_epoch:
-            now = take_chunk(take, programs, now, order, rows, debug_nans)
+            now = take_chunk(programs, now, order, rows, debug_nans)
             now = now._replace(seconds=time.perf_counter() - began)
             is_last = now.progress.step == programs.steps_an_epoch
             if on_steps is not None and (is_last or time.perf_counter() - shown > PROGRESS):
@@ -336,7 +352,7 @@ def train(
     stop.saves = False
     stop.check(f"epoch {now.progress.epoch} is saved")
 
-    say("writing the results and the pictures")
+    say("writing the results")
     measure = lambda params: evaluate(params, now.states.carry, batches)
     return finish(config, path, task, model, now, measure)
 
@@ -360,28 +376,51 @@ def restore(folder: Path, start: Snapshot, mesh: Mesh, say: Say) -> Snapshot:
 
 
 def compiled(
-    programs: Programs, start: Snapshot, order: Tree, rows: Tree, batches: Tree, is_done: bool
-) -> tuple[Callable, Callable]:
-    """Compiles the steps, unless none is left, and beside them the evaluation."""
-    states = start.states
-    evaluation = programs.evaluate.lower(states.params, states.carry, batches)
-    with ThreadPoolExecutor(1) as beside:  # XLA compiles a program on one core
-        compiling = beside.submit(evaluation.compile)
-        take = programs.train_steps
+    programs: Programs, shapes: Tree, seeds: range, rows: Tree, batches: Tree, is_done: bool
+) -> tuple[Programs, States, epoch.Metrics]:
+    """Compiles the programs of an epoch beside each other, and creates the states meanwhile.
+
+    Where no step is left, the steps and what follows them are not compiled.
+    """
+    first, everywhere = np.int32(1), NamedSharding(programs.mesh, EVERYWHERE)
+    by_seed = NamedSharding(programs.mesh, SEEDS)
+    states = placed(shapes, by_seed)
+    lower: Callable[..., Lowered] = lambda name, *args: getattr(programs, name).lower(*args)
+    with ThreadPoolExecutor(3) as beside:
+        order = lower("order", states, first)
+        of_order = placed(order.out_info, by_seed)
+        zeros = programs.zero_sums(states, of_order, rows)
+        compiling = {}
+        if not is_done:  # the one that takes longest comes first
+            steps = lower("train_steps", states, zeros, of_order, first, first, first, rows)
+            compiling["train_steps"] = beside.submit(steps.compile)
+        creating = beside.submit(programs.create, seeds)
+        evaluate = lower("evaluate", states.params, states.carry, batches)
+        compiling["evaluate"] = beside.submit(evaluate.compile)
         if not is_done:
-            take = take.lower(states, start.sums, order, *(np.int32(0),) * 3, rows).compile()
-        return take, compiling.result()
+            compiling["order"] = beside.submit(order.compile)
+            score = placed(jax.ShapeDtypeStruct((len(seeds),), np.float32), everywhere)
+            after = lower("after_epoch", states, score, first)
+            compiling["after_epoch"] = beside.submit(after.compile)
+        done = {name: program.result() for name, program in compiling.items()}
+        return programs._replace(**done), creating.result(), zeros
+
+
+def placed(shapes: Tree, sharding: NamedSharding) -> Tree:
+    """Returns shapes of arrays that lie so on the devices."""
+    make = functools.partial(jax.ShapeDtypeStruct, sharding=sharding)
+    return jax.tree.map(lambda leaf: make(leaf.shape, leaf.dtype), shapes)
 
 
 def take_chunk(
-    take: Callable, programs: Programs, now: Snapshot, order: Tree, rows: Tree, debug_nans: bool
+    programs: Programs, now: Snapshot, order: Tree, rows: Tree, debug_nans: bool
 ) -> Snapshot:
     """Takes the next steps of an epoch."""
     number, first = now.progress.epoch + 1, now.progress.step
     last = min(first + CHUNK, programs.steps_an_epoch)
     bounds = (np.int32(number), np.int32(first), np.int32(last))
     processes.meet(f"the steps of epoch {number}")  # the steps wait for all without a limit
-    states, sums, finite = take(now.states, now.sums, order, *bounds, rows)
+    states, sums, finite = programs.train_steps(now.states, now.sums, order, *bounds, rows)
     if not np.asarray(finite).all() and debug_nans:
         find_nan(programs, now.states, now.sums, order, bounds, rows)
     return now._replace(progress=Progress(now.progress.epoch, last), states=states, sums=sums)
@@ -463,7 +502,7 @@ def finish(
     now: Snapshot,
     evaluate: Callable[[Params], dict[str, MetricValues]],
 ) -> Summary:
-    """Writes the examples, the summary and the figures.
+    """Writes the examples and the summary.
 
     Seeds that diverged are named, and left out of all results.
     """
@@ -506,9 +545,6 @@ def finish(
     for name, text in examples.texts.items():
         stored.write_text(path / name, text)
     stored.write_json(path / "summary.json", summary)
-    from flax_attn.tasks import figures
-
-    figures.draw_run(path)
     return cast(Summary, processes.broadcast(summary, processes.ALONE))
 
 

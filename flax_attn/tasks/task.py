@@ -24,7 +24,7 @@ from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, apply, apply_together, forward, in_order
 from flax_attn.models.sizes import ROWS, batches
 from flax_attn.runs.results import Comparison
-from flax_attn.tasks import step_scores
+from flax_attn.tasks import baselines, step_scores
 from flax_attn.tasks.artifacts import (
     Evaluation,
     Kept,
@@ -159,6 +159,13 @@ class Task:
         """Compares the scores of the test examples with those of simple models."""
         assert self.raw is not None
         return compare(scores, self.target.baselines(self.raw))
+
+    def import_for_results(self) -> None:
+        """Imports what the results of a run need, and its training does not."""
+        import flax_attn.tasks.figures  # noqa: F401
+
+        if self.target_class.name in baselines.REGRESSED and baselines.has_sklearn():
+            import sklearn.linear_model  # noqa: F401
 
     # predictions
 

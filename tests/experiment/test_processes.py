@@ -33,11 +33,11 @@ import os, sys, time
 from flax_attn.experiment import processes, running
 from flax_attn.tasks import figures
 original, draw = running.take_chunk, figures.draw_run
-def take_chunk(take, programs, now, *others):
+def take_chunk(programs, now, *others):
     if now.progress.epoch == 2:
         processes._timeout = 5
         exec(os.environ.get("IN_EPOCH_3", ""))
-    return original(take, programs, now, *others)
+    return original(programs, now, *others)
 def draw_run(path):
     time.sleep(8)
     return draw(path)
