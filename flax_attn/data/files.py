@@ -59,9 +59,9 @@ def parse_rows(path: Path, text: str, separator: str) -> Iterator[tuple[int, lis
     """
     csv.field_size_limit(sys.maxsize)
     if separator == TAB:
-        for line, row in enumerate(split_lines(text.replace("\r\n", "\n")), 1):
+        for line, row in enumerate(io.StringIO(text.replace("\r\n", "\n")), 1):
             if row.strip():
-                yield line, row.split(TAB)
+                yield line, row.removesuffix("\n").split(TAB)
         return
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     line = 1
