@@ -214,7 +214,9 @@ def exchanges(text: str) -> dict[str, int]:
     return {kind: count(kind) for kind in kinds if count(kind)}
 
 
-def of_config(platform: str, name: str, manual_dir: Path | None) -> tuple[int, Compiled, Compiled]:
+def of_config(
+    platform: str, name: str, manual_dir: Path | None, precision: str = "float32"
+) -> tuple[int, Compiled, Compiled]:
     """The seeds of a config, and what its training steps and its evaluation need for all of them.
 
     The configs of one's own data get a small file.
@@ -223,8 +225,13 @@ def of_config(platform: str, name: str, manual_dir: Path | None) -> tuple[int, C
     from tests.test_configs import OWN, load, write_own
 
     values = load(name)
+    values.precision = precision
     options = LEAST_EFFORT[platform] if name in LARGE else None
-    with tempfile.TemporaryDirectory() as folder, platforms.compiling_for(platform):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        platforms.compiling_for(platform),
+        without_cudnn(),
+    ):
         if name in OWN:
             values.data.file = str(write_own(name, Path(folder)))
         seeds, programs = ours.programs_of(values, manual_dir)

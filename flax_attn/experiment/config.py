@@ -61,6 +61,8 @@ class GeneralSettings:
         class_weights: whether each class is weighed by one over its training examples.
         label_smoothing: share of the target that is spread over all classes in training.
         learning_rate: the highest of the schedule.
+        precision: of the computation in training. Parameters, the optimizer and losses are in
+            float32 in either case, and so are evaluation and predictions.
     """
 
     name: Name
@@ -75,6 +77,7 @@ class GeneralSettings:
     class_weights: bool = False
     label_smoothing: Fraction = 0.0
     learning_rate: PositiveFloat = 1e-3
+    precision: Literal["float32", "bfloat16"] = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)

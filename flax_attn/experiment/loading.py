@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import flax.linen as nn
 import numpy as np
+from jax.typing import DTypeLike
 
 from flax_attn import published
 from flax_attn.errors import UsageError, one_line
@@ -17,7 +18,7 @@ from flax_attn.experiment.running import kept_params, params_by_seed, silent
 from flax_attn.files import expanded
 from flax_attn.models.forward import Params, check_finite
 from flax_attn.runs import checkpoints, shipped
-from flax_attn.runs.directory import CHECKPOINTS, read_config
+from flax_attn.runs.directory import CHECKPOINTS, OF_OLDER, read_config
 from flax_attn.runs.reading import Record
 from flax_attn.runs.results import Row, Summary
 from flax_attn.runs.stored import MEND, read_json
@@ -130,7 +131,11 @@ else:
 
 
 def load(
-    path: Path | str, warn: Callable[[str], None] = silent, *, allow: Collection[str] = ()
+    path: Path | str,
+    warn: Callable[[str], None] = silent,
+    *,
+    allow: Collection[str] = (),
+    dtype: DTypeLike = np.float32,
 ) -> Opened:
     """Opens the run in a directory, or a published model in a folder.
 
@@ -140,6 +145,8 @@ def load(
         warn: a function that gets a line of text if a checkpoint is damaged.
         allow: names of your own modules that may be imported, if the run has a model or data set
             from them.
+        dtype: of the parameters of a published model and of what is computed with them, such as
+            `jnp.bfloat16`. A run is always in float32.
 
     Raises:
         UsageError: no run, one that has not begun to train, or one whose files are damaged; a
@@ -149,7 +156,7 @@ def load(
     if published.is_published(path):
         from flax_attn.published import tasks  # and its models, for such a folder alone
 
-        task, model, params = tasks.load(path, warn=warn)
+        task, model, params = tasks.load(path, dtype=dtype, warn=warn)
         return cast("Opened", Model(path, task, model, {0: params}))
     return load_run(path, warn, allow)
 
@@ -222,7 +229,7 @@ def restore(
 
 def parted(stored: JsonObject, allow: Collection[str]) -> tuple[Config, JsonObject]:
     """Parts the content of `config.json` into the config and the facts about the data."""
-    stored = dict(stored)
+    stored = OF_OLDER | stored
     derived = stored.pop("derived", {})
     allowed = {allow} if isinstance(allow, str) else {*allow}  # None would allow all modules
     return Config.of(stored, complete=True, allowed=allowed), derived

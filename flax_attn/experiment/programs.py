@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.errors import FlaxError
 from jax.sharding import Mesh, NamedSharding
+from jax.typing import DTypeLike
 from jaxtyping import Array, Key
 
 from flax_attn import platforms
@@ -101,10 +102,14 @@ def count_parameters(params: Tree) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
-def make_loss(model: nn.Module, measure: Callable[..., Tree]) -> epoch.Loss:
+def make_loss(
+    model: nn.Module, measure: Callable[..., Tree], precision: str = "float32"
+) -> epoch.Loss:
     """Makes `loss(params, carry, batch, key) -> (loss, (carry, metrics))`.
 
-    The key is for dropout; evaluation has none.
+    The key is for dropout; evaluation has none. The precision is that of the model in training.
+
+    Source: Micikevicius et al. 2018 (arXiv:1710.03740), section 3.1, for the float32 parameters.
     """
 
     def loss(params: Params, carry: Params, batch: epoch.Batch, key: Key[Array, ""] | None) -> Tree:
@@ -112,11 +117,22 @@ def make_loss(model: nn.Module, measure: Callable[..., Tree]) -> epoch.Loss:
         variables, train = {"params": params, "carry": carry}, key is not None
         options: Options = {"train": train, "mutable": ["carry"]}
         options["rngs"] = {"dropout": key} if train else None
-        (outputs, aux), updates = model.apply(variables, batch["inputs"], **options)
+        taken = to_floats((variables, batch["inputs"]), precision if train else "float32")
+        computed = model.apply(*taken, **options)
+        (outputs, aux), updates = to_floats(computed, "float32")
         value, metrics = measure(outputs, aux, batch, train)
         return value, (updates.get("carry", {}), metrics)
 
     return loss
+
+
+def to_floats(tree: Tree, dtype: DTypeLike) -> Tree:
+    """Converts the floats of a tree; other numbers stay as they are."""
+
+    def convert(array: Array) -> Array:
+        return array.astype(dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array
+
+    return jax.tree.map(convert, tree)
 
 
 def make_create(
@@ -224,7 +240,7 @@ class OneSeed(NamedTuple):
 
 def make_one_seed(config: Config, model: nn.Module, task: Task, steps_an_epoch: int) -> OneSeed:
     """Makes the functions of one seed."""
-    loss = make_loss(model, task.loss)
+    loss = make_loss(model, task.loss, config.precision)
     num_steps = config.num_epochs * steps_an_epoch
     optimizer = config.optimizer.build(config.learning_rate, num_steps)
     plan, fetch = make_plan(config, task, steps_an_epoch)

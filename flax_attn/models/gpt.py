@@ -13,6 +13,8 @@ import functools
 
 import chex
 import flax.linen as nn
+import jax
+import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
@@ -108,8 +110,10 @@ class GPT(nn.Module):
         return self.end(x), {"attention": attention}
 
     def start(self, num_texts: int) -> Caches:
-        """Makes empty caches for texts of up to `max_length` tokens."""
-        sizes = self.features, (num_texts,), self.max_length
+        """Makes empty caches for texts of up to `max_length` tokens, in the dtype of parameters."""
+        params = jax.tree.leaves(self.variables.get("params", {}))
+        dtype = params[0].dtype if params else jnp.float32
+        sizes = self.features, (num_texts,), self.max_length, dtype
         return tuple(block.attention.init_cache(*sizes) for block in self.blocks)
 
     def decode(

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from flax_attn.attention import scaled_frequencies
 from flax_attn.errors import UsageError, one_line
@@ -390,8 +391,10 @@ FAMILIES = {
 }
 
 
-def read(folder: Path, max_length: int = MOST_READ) -> tuple[ModelConfig, AnyModel, Params]:
-    """Reads the options, the model and its parameters, in float32, from a folder.
+def read(
+    folder: Path, max_length: int = MOST_READ, dtype: DTypeLike = jnp.float32
+) -> tuple[ModelConfig, AnyModel, Params]:
+    """Reads the options, the model and its parameters, in a dtype, from a folder.
 
     Args:
         folder: with `config.json`, and `model.safetensors` or its index.
@@ -420,7 +423,7 @@ def read(folder: Path, max_length: int = MOST_READ) -> tuple[ModelConfig, AnyMod
         raise UsageError(f"expected sizes that fit in {path} ({one_line(error)[:200]})") from error
     params = fill(shapes, arrays, layout)
     arrays.check_all_read(family.ignored)
-    return config, model, jax.tree.map(jnp.asarray, params)
+    return config, model, jax.tree.map(lambda array: jnp.asarray(array, dtype), params)
 
 
 def sample(model: AnyModel) -> Tree:

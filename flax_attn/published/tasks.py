@@ -15,6 +15,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from flax_attn.data.contents import as_pixels
@@ -124,6 +125,11 @@ class InParts:
         return computed["outputs"], computed["attention"]
 
 
+def softmax(logits: Float[Array, "*b v"]) -> Float[Array, "*b v"]:
+    """Returns probabilities in float32."""
+    return jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
+
+
 def lengths_of(inputs: Inputs) -> Int[Array | np.ndarray, " b"] | None:
     """Returns the lengths of inputs that have some."""
     return inputs.get("lengths") if isinstance(inputs, dict) else None
@@ -178,7 +184,7 @@ class Continued(LanguageModel, InParts):
         """Computes the probabilities of the token after the `last`."""
         x = by_block.at(x, inputs["last"][None])
         logits: Tree = model.apply({"params": params}, x, method="end")
-        return jax.nn.softmax(logits, axis=-1)
+        return softmax(logits)
 
     def prepared(self, asked: Asked) -> Prepared:
         most = min(self.inputs.data.max_length, MOST_SHOWN)
@@ -246,8 +252,7 @@ class Read(InParts, ClassesOfTexts):
             masked = jnp.argmax(inputs["tokens"] == self.mask, axis=-1)
             x = by_block.at(x, masked)[:, None]
         outputs: Tree = model.apply({"params": params}, x, method="end")
-        outputs = outputs[:, 0] if model.head == "words" else outputs
-        return jax.nn.softmax(outputs, axis=-1)
+        return softmax(outputs[:, 0] if model.head == "words" else outputs)
 
     def prepared(self, asked: Asked) -> Prepared:
         text = asked.words()
@@ -327,11 +332,12 @@ class Seen(InParts, ClassesOfImages):
     def begin(self, model: nn.Module, params: Params, inputs: Inputs) -> Array:
         row = lambda numbers: jnp.array(numbers)[None, None, None]
         mean, std = row(self.data.mean), row(self.data.std)
-        return super().begin(model, params, (inputs - mean) / std)
+        dtype = params["patches"]["kernel"].dtype
+        return super().begin(model, params, ((inputs - mean) / std).astype(dtype))
 
     def end(self, model: nn.Module, params: Params, x: Array, inputs: Inputs) -> Array:
         logits: Tree = model.apply({"params": params}, x, method="end")
-        return jax.nn.softmax(logits, axis=-1)
+        return softmax(logits)
 
     def shown(self, weights: Weights) -> Weights:
         return weights[..., :1, self.first :]
@@ -351,13 +357,16 @@ class Seen(InParts, ClassesOfImages):
 
 
 def load(
-    folder: Path, max_length: int = MOST_READ, warn: Callable[[str], None] = lambda line: None
+    folder: Path,
+    max_length: int = MOST_READ,
+    dtype: DTypeLike = jnp.float32,
+    warn: Callable[[str], None] = lambda line: None,
 ) -> tuple[Task, nn.Module, Params]:
     """Loads the task, the model and the parameters of a folder. Errors are those of `read`.
 
     Warns of a tokenizer that knows less than half of the tokens of the model.
     """
-    config, model, params = read(folder, max_length)
+    config, model, params = read(folder, max_length, dtype)
     if isinstance(model, VisionTransformer):
         return images_of(folder, config, model), model, params
     first = config.content.get("bos_token_id")

@@ -37,6 +37,7 @@ GROWABLE = "num_epochs"
 FREE = "reference."  # numbers that results are shown beside; they decide nothing
 FOLDERS = CHECKPOINTS, FIGURES = "checkpoints", "figures"
 OURS = (".json", ".jsonl", ".npz")  # endings of the files of a run
+OF_OLDER = {"precision": "float32"}  # what runs of version 0.1 do not say
 LOCK = ".lock"
 COMMON = ("config.json", CHECKPOINTS)  # which other projects have, too
 
@@ -83,7 +84,7 @@ def read_stored(path: Path, config: JsonObject, say: Callable[[str], None]) -> J
         if (path / name).is_symlink():  # training would write and remove files through it
             raise UsageError(f"expected a directory in {path / name}, got a link; remove it")
     if stored is not None:
-        check_same(path, stored, config)
+        check_same(path, {key: OF_OLDER[key] for key in OF_OLDER if key in config} | stored, config)
     return stored
 
 

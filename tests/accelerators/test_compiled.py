@@ -7,6 +7,7 @@ to install it.
 """
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from benchmarks import compiled
 from benchmarks.compiled import MIB
 from flax_attn import platforms
 from flax_attn.attention import MultiHeadAttention, dot_product_attention
+from tests.test_configs import load
 
 pytestmark = pytest.mark.slow
 LENGTH = 65_536
@@ -35,19 +37,25 @@ def as_users_compile():
 @pytest.fixture(params=compiled.PLATFORMS)
 def platform(request):
     """Returns a platform whose compiler is here."""
+    skip_without(request.param)
+    return request.param
+
+
+def skip_without(platform):
     try:
-        compiled.devices(request.param)
+        compiled.devices(platform)
     except ModuleNotFoundError as error:
         pytest.skip(str(error))
-    return request.param
 
 
 @pytest.fixture
 def tpu():
-    try:
-        compiled.devices("tpu")
-    except ModuleNotFoundError as error:
-        pytest.skip(str(error))
+    skip_without("tpu")
+
+
+@pytest.fixture
+def cuda():
+    skip_without("cuda")
 
 
 @pytest.mark.parametrize("name", ["causal", "causal window 256, key lengths"])
@@ -99,6 +107,14 @@ def test_a_config_compiles_and_fits(platform, name, manual_dir):
     for program in (steps, evaluation):
         assert program.temp + program.arguments < compiled.MEMORY[platform]
         assert "f64[" not in program.text
+
+
+@pytest.mark.parametrize("name", ["shakespeare_char", "induction", "names"])
+def test_attention_in_bfloat16_takes_the_kernel_in_every_block(cuda, name, manual_dir):
+    _, steps, _ = compiled.of_config("cuda", name, manual_dir, "bfloat16")
+    blocks = load(name).model.num_blocks
+    calls = re.findall(r'custom_call_target="__cudnn\$fmhaSoftmax(\w*)"', steps.text)
+    assert [calls.count(kind) for kind in ("", "Backward")] == [blocks, blocks]
 
 
 @pytest.mark.parametrize("name", ["causal", "causal window 4096"])

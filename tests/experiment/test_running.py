@@ -55,6 +55,19 @@ def start(config):
     return model, task, programs, programs.create(config.seeds)
 
 
+@pytest.mark.parametrize("module", [shapes_attention, dates_bahdanau])
+def test_in_bfloat16_losses_are_close_and_parameters_stay_in_float32(module):
+    losses = {}
+    for precision in ("float32", "bfloat16"):
+        config = small(module, precision=precision, steps_per_epoch=20)
+        _, data, programs, states = start(config)
+        states, metrics = programs.train_epoch(states, 1, data.rows.train)
+        losses[precision] = float(metrics[data.target.score][0])
+        assert {leaf.dtype for leaf in jax.tree.leaves(states.params)} == {np.dtype("float32")}
+    assert losses["bfloat16"] != losses["float32"]
+    np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=0.02)
+
+
 def load(config) -> Task:
     """The task of a config, with its data."""
     config = config if isinstance(config, Config) else Config.of(config)

@@ -57,6 +57,13 @@ def test_another_config_is_refused(run, change, key):
     assert files(run) == before
 
 
+def test_a_run_from_before_a_key_goes_on_with_its_default(tmp_path):
+    begin(tmp_path, CONFIG, {})
+    assert read_stored(tmp_path, CONFIG | {"precision": "float32"}, print) == CONFIG
+    with pytest.raises(UsageError, match="'precision' was 'float32'"):
+        read_stored(tmp_path, CONFIG | {"precision": "bfloat16"}, print)
+
+
 def test_a_run_whose_rate_falls_to_zero_does_not_grow(tmp_path):
     config = CONFIG | {"optimizer": {"schedule": "cosine"}}
     begin(tmp_path, config, {})
