@@ -24,8 +24,7 @@ import numpy as np
 from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
-Number = int | Int[Array, ""]
-Sizes = tuple[Number, Number]
+Sizes = tuple[int | Int[Array, ""], int | Int[Array, ""]]
 LENGTH = 100
 CENTER_RANGE = (5.5, 94.5)
 HEIGHT_RANGE = (1.0, 25.0)
@@ -71,7 +70,7 @@ def propose(key: Key[Array, ""], num_proposals: int) -> ShapeBatch:
     return _propose(key, num_proposals, num_proposals)
 
 
-def _propose(key: Key[Array, ""], number: Number, most: int) -> ShapeBatch:
+def _propose(key: Key[Array, ""], number: int | Int[Array, ""], most: int) -> ShapeBatch:
     """Does what `propose` does, with rows of anything from `number` to `most`."""
     ranges = (CENTER_RANGE, HEIGHT_RANGE, WIDTH_RANGE)
     words = _words(key, 12 * number, 12 * most)
@@ -291,7 +290,7 @@ def _generate_splits(
     return {name: cut(i, number) for i, (name, number) in enumerate(sizes)}
 
 
-def _words(key: Key[Array, ""], total: Number, most: int) -> UInt32[Array, " most"]:
+def _words(key: Key[Array, ""], total: int | Int[Array, ""], most: int) -> UInt32[Array, " most"]:
     """Random 32-bit words, as `jax.random.bits`, with both words of every Threefry block used.
 
     That is half the work, and on CPU five times faster, for XLA vectorises this form at every size.

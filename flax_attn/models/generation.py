@@ -32,8 +32,7 @@ HOTTEST = 1_000_000  # all tokens are as probable; far above, numbers of float32
 # another number of such tokens as `num_unwritten`.
 NEVER = 2
 
-Tokens = Int[Array | np.ndarray, "b t"]
-State = tuple[Float[Array, "b v"], Tree]  # the logits of the next tokens, and the caches
+Written = tuple[Float[Array, "b v"], Tree]  # the logits of the next tokens, and the caches
 
 
 @runtime_checkable
@@ -99,7 +98,7 @@ def generate(
     is_apart = isinstance(model, InBlocks) and by_block.is_large(model, params)
     read, write = (_read, _write) if is_apart else (_read_together, _write_together)
     numbers = jnp.float32(sampling.temperature), sampling.top_k, num_steps
-    state: State | None = None
+    state: Written | None = None
     room = np.zeros(len(texts), int)  # for more tokens of each text
     for first in range(0, length, num_steps):
         is_full = room < num_steps
@@ -123,8 +122,11 @@ def generate(
 
 
 def _read(
-    model: GeneratesText, params: Params, tokens: Tokens, lengths: Int[Array | np.ndarray, " b"]
-) -> State:
+    model: GeneratesText,
+    params: Params,
+    tokens: Int[Array | np.ndarray, "b t"],
+    lengths: Int[Array | np.ndarray, " b"],
+) -> Written:
     """Reads texts."""
     return _decode(model, params, tokens, _start(model, params, len(tokens)), lengths)
 
@@ -132,10 +134,10 @@ def _read(
 def _decode(
     model: GeneratesText,
     params: Params,
-    tokens: Tokens,
+    tokens: Int[Array | np.ndarray, "b t"],
     caches: Tree,
     lengths: Int[Array | np.ndarray, " b"],
-) -> State:
+) -> Written:
     """Computes the logits after the last token of each text, and the caches with all of them."""
     if isinstance(model, InBlocks):
         x = by_block.begin(model, params, tokens, caches[0].length)
@@ -160,13 +162,13 @@ def _choose(chosen: Bool[Array, " b"], these: Tree, others: Tree) -> Tree:
 def _write(
     model: GeneratesText,
     params: Params,
-    state: State,
+    state: Written,
     key: Key[Array, ""],
     first: int,
     temperature: Float[Array, ""],
     top_k: int,
     num_steps: int,
-) -> tuple[State, Int[Array, "b n"]]:
+) -> tuple[Written, Int[Array, "b n"]]:
     """Writes `num_steps` more tokens of each text, from `first` on. Returns the state and them.
 
     The state that is passed cannot be used again: the caches are extended in place.
@@ -181,12 +183,12 @@ def _write(
 def _step(
     model: GeneratesText,
     params: Params,
-    state: State,
+    state: Written,
     key: Key[Array, ""],
     number: Int[Array, ""] | int,
     temperature: Float[Array, ""],
     top_k: int,
-) -> tuple[State, Int[Array, " b"]]:
+) -> tuple[Written, Int[Array, " b"]]:
     """Writes one more token of each text."""
     logits, caches = state
     never = getattr(model, "num_unwritten", NEVER)
@@ -217,13 +219,13 @@ _read_together = jax.jit(_read, static_argnames="model")
 def _write_together(
     model: GeneratesText,
     params: Params,
-    state: State,
+    state: Written,
     key: Key[Array, ""],
     first: Int[Array, ""] | int,
     temperature: Float[Array, ""],
     top_k: int,
     num_steps: int,
-) -> tuple[State, Int[Array, "b n"]]:
+) -> tuple[Written, Int[Array, "b n"]]:
     """Does what `_write` does, in one program."""
     step = lambda state, number: _step(model, params, state, key, number, temperature, top_k)
     state, tokens = jax.lax.scan(step, state, first + jnp.arange(num_steps))

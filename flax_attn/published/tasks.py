@@ -43,7 +43,7 @@ from flax_attn.tasks.targets.next_token import NextToken
 from flax_attn.tasks.task import Task
 from flax_attn.types import JsonObject, Options, Tree, UserInput
 
-Weights = Float[Array | np.ndarray, "b h _ _"]
+BlockWeights = Float[Array | np.ndarray, "b h _ _"]
 MASK = "[MASK]"
 MOST_SHOWN = 512  # tokens of a text that a page shows
 
@@ -85,7 +85,7 @@ class InParts:
     ) -> Float[Array, "b classes"]:
         """Computes probabilities from the states after the last block."""
 
-    def shown(self, weights: Weights) -> Weights:
+    def shown(self, weights: BlockWeights) -> BlockWeights:
         """Returns those of the weights of a block that are shown."""
         return weights
 
@@ -339,7 +339,7 @@ class Seen(InParts, ClassesOfImages):
         logits: Tree = model.apply({"params": params}, x, method="end")
         return softmax(logits)
 
-    def shown(self, weights: Weights) -> Weights:
+    def shown(self, weights: BlockWeights) -> BlockWeights:
         return weights[..., :1, self.first :]
 
     def prepared(self, asked: Asked) -> Prepared:
