@@ -7,6 +7,7 @@ data to train on; `restore` takes what a run has kept, to predict with.
 
 import dataclasses
 import functools
+import importlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -162,10 +163,9 @@ class Task:
 
     def import_for_results(self) -> None:
         """Imports what the results of a run need, and its training does not."""
-        import flax_attn.tasks.figures  # noqa: F401
-
+        importlib.import_module("flax_attn.tasks.figures")
         if self.target_class.name in baselines.REGRESSED and baselines.has_sklearn():
-            import sklearn.linear_model  # noqa: F401
+            importlib.import_module("sklearn.linear_model")
 
     # predictions
 
