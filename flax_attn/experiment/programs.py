@@ -117,9 +117,9 @@ def make_loss(
         variables, train = {"params": params, "carry": carry}, key is not None
         options: Options = {"train": train, "mutable": ["carry"]}
         options["rngs"] = {"dropout": key} if train else None
-        taken = to_floats((variables, batch["inputs"]), precision if train else "float32")
-        computed = model.apply(*taken, **options)
-        (outputs, aux), updates = to_floats(computed, "float32")
+        taken, is_half = (variables, batch["inputs"]), train and precision == "bfloat16"
+        computed = model.apply(*(to_floats(taken, precision) if is_half else taken), **options)
+        (outputs, aux), updates = to_floats(computed, "float32") if is_half else computed
         value, metrics = measure(outputs, aux, batch, train)
         return value, (updates.get("carry", {}), metrics)
 
