@@ -102,8 +102,8 @@ def through(
     return x, attention, tuple(extended)
 
 
-def at(x: Float[Array, "b t d"], last: Int[Array | np.ndarray, " b"]) -> Float[Array, "b d"]:
-    """Returns the states of one token in each row."""
+def at(x: Float[Array, "b t d"], last: Int[Array | np.ndarray, " _"]) -> Float[Array, "b d"]:
+    """Returns the states of one token in each row: `last` `(b,)`, or `(1,)` for all rows."""
     return jnp.take_along_axis(x, last[:, None, None], axis=1)[:, 0]
 
 

@@ -89,13 +89,13 @@ def test_the_token_of_a_teacher_is_no_patch(tmp_path):
 def test_a_cut_head_is_one_that_adds_nothing(model):
     run, answers, inputs = model
     ask(answers, inputs)
-    compiled = answers.look._cache_size()
+    compiled = answers.block._cache_size()
     for block, head in ((0, 1), (1, 0)):
         reply = ask(answers, inputs, {"cut": [[block, head]]})
         _, shares = predicted(without_head(run, block, head), inputs)
         for name, share in reply["classes"]:
             assert share == pytest.approx(shares[name], abs=1e-6)
-    assert answers.look._cache_size() == compiled
+    assert answers.block._cache_size() == compiled
 
 
 def test_what_each_change_does_is_the_answer_with_it_less_that_without(model):
@@ -117,7 +117,7 @@ def test_all_settings_are_cut_and_hidden_as_one_program_each(gpt2):
     _, answers, inputs = gpt2
     for changed in ([{"cut": [[0, 0]]}], [{"hidden": [1]}] * 5, [{"cut": [[1, 1]]}] * 4):
         ask(answers, inputs, changes=changed)
-    assert answers.shares._cache_size() == 1
+    assert answers.blocks._cache_size() == 1
 
 
 def test_a_hidden_token_has_no_weight(model):
