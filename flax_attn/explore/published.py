@@ -242,7 +242,7 @@ class PublishedAnswers:
         """Computes the probability of a class where other keys are hidden, or other heads cut."""
         (begin, end), outside = self.task.programs, by_block.outside(params)
         x = begin(self.model, outside, inputs)
-        x = np.broadcast_to(x, (len(hidden), *x.shape))
+        x = jnp.asarray(np.broadcast_to(x, (len(hidden), *x.shape)))
         for i in range(self.model.num_blocks):
             own = by_block.of_block(self.model, params, i)
             arrays = x, lengths_of(inputs), traced, hidden, factors[:, i]
