@@ -198,6 +198,8 @@ def run(
             from flax_attn.tasks import figures  # training needs no matplotlib
 
             figures.draw_run(workdir)
+        if is_new:
+            processes.meet("the pictures", processes.ALONE)
     stop.check(FINISHED)
     return summary
 
