@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, Int
 from flax_attn.models.forward import Params
 from flax_attn.types import Tree
 
-# Numbers in a block. To read as many takes a core about as long as to start ten programs, so where
-# there are fewer, one program for all blocks is faster.
+# Numbers in a block. Where there are fewer, to start a program for each block takes longer than to
+# read them, and one program for all blocks is faster.
 LARGE = 2_000_000
 
 

@@ -1,6 +1,6 @@
 """The few sizes that inputs are padded to, so that few programs are compiled."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import jax
 import numpy as np
@@ -42,3 +42,12 @@ def batches(inputs: Tree, size: int | None = None) -> Iterator[tuple[int, Tree]]
     for first in range(0, number, size):
         rows = np.minimum(np.arange(first, first + size), number - 1)
         yield min(size, number - first), jax.tree.map(lambda array, rows=rows: array[rows], inputs)
+
+
+def in_batches(compute: Callable[[Tree], Tree], inputs: Tree) -> Tree:
+    """Computes in batches of `ROWS`. Returns NumPy arrays of all rows."""
+    parts: list[Tree] = []
+    for number, batch in batches(inputs):
+        computed = jax.device_get(compute(batch))
+        parts.append(jax.tree.map(lambda array, n=number: array[:n], computed))
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)

@@ -24,7 +24,7 @@ from flax_attn.data.text import pad
 from flax_attn.errors import UsageError, shortened
 from flax_attn.models import by_block
 from flax_attn.models.forward import Inputs, Params, in_order
-from flax_attn.models.sizes import batches, longer, rounded
+from flax_attn.models.sizes import in_batches, longer, rounded
 from flax_attn.published.families import MOST_READ, read
 from flax_attn.published.folder import HubTokenizer, ModelConfig, read_json, read_tokenizer
 from flax_attn.published.modules import Decoder, Encoder, Stack, VisionTransformer
@@ -110,11 +110,7 @@ class InParts:
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
     ) -> dict[str, Tree]:
         """Computes as `compute`, in batches of a few sizes."""
-        parts: list[Tree] = []
-        for number, batch in batches(inputs):
-            part = jax.device_get(self.compute(model, params, batch))
-            parts.append(jax.tree.map(lambda array, n=number: array[:n], part))
-        joined: dict[str, Tree] = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+        joined = in_batches(functools.partial(self.compute, model, params), inputs)
         return joined | {"attention": in_order(joined["attention"])}
 
     def applied(

@@ -37,7 +37,7 @@ GROWABLE = "num_epochs"
 FREE = "reference."  # numbers that results are shown beside; they decide nothing
 FOLDERS = CHECKPOINTS, FIGURES = "checkpoints", "figures"
 OURS = (".json", ".jsonl", ".npz")  # endings of the files of a run
-OF_OLDER: JsonObject = {"precision": "float32"}  # what runs of version 0.1 do not say
+OF_OLDER: JsonObject = {"precision": "float32"}  # of runs that began before there were these keys
 LOCK = ".lock"
 COMMON = ("config.json", CHECKPOINTS)  # which other projects have, too
 

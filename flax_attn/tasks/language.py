@@ -15,7 +15,7 @@ from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, in_order
 from flax_attn.models.generation import NEVER, GeneratesText, Sampling, check_numbers, generate
 from flax_attn.models.language import apply, attention_of, logits_of, look, losses
-from flax_attn.models.sizes import batches
+from flax_attn.models.sizes import in_batches
 from flax_attn.tasks import induction
 from flax_attn.tasks.artifacts import Evaluation, Prediction, to_store
 from flax_attn.tasks.inputs.texts import as_texts
@@ -137,16 +137,16 @@ class LanguageModel(Task):
         self, model: nn.Module, params: Sequence[Params], arrays: Inputs
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Computes the probabilities of the next token, and the attention, of encoded texts."""
-        shares, weights = [], []
-        for number, batch in batches(arrays):
+
+        def compute(batch: Inputs) -> Tree:
             ends, looks = batch["lengths"] - 1, isinstance(model, GeneratesText)
             logits, attention = apply(model, params[0], batch["tokens"], ends, need_weights=looks)
             others = [logits_of(model, own, batch["tokens"], ends) for own in params[1:]]
             of_seeds = [jax.nn.softmax(one, axis=-1) for one in (logits, *others)]
-            shares.append(np.mean(of_seeds, axis=0)[:number])
-            weights.append({name: np.asarray(w)[:number] for name, w in attention.items()})
-        together = jax.tree.map(lambda *arrays: np.concatenate(arrays), *weights)
-        return np.concatenate(shares), in_order(together)
+            return np.mean(of_seeds, axis=0), attention
+
+        shares, weights = in_batches(compute, arrays)
+        return shares, in_order(weights)
 
     def generate(
         self,

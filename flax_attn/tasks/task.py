@@ -23,7 +23,7 @@ from flax_attn.data.raw import Raw
 from flax_attn.data.sets import DataSet
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, apply, apply_together, forward, in_order
-from flax_attn.models.sizes import ROWS, batches
+from flax_attn.models.sizes import ROWS, in_batches
 from flax_attn.runs.results import Comparison
 from flax_attn.tasks import baselines, step_scores
 from flax_attn.tasks.artifacts import (
@@ -182,12 +182,12 @@ class Task:
         """Computes the outputs and the attention of encoded inputs."""
         padded = self.inputs.to_size(arrays)
         params = params[:1] if self.target.of_first_seed else params
-        parts: list[Tree] = []
-        for number, batch in batches(self.inputs.normalize(padded)):
+
+        def compute(batch: Inputs) -> Tree:
             outputs, attentions = zip(*(apply_together(model, one, batch) for one in params))
-            part = jax.device_get((self.decode(outputs), attentions[0]))
-            parts.append(jax.tree.map(lambda array, n=number: array[:n], part))
-        outputs, attention = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+            return self.decode(outputs), attentions[0]
+
+        outputs, attention = in_batches(compute, self.inputs.normalize(padded))
         if isinstance(arrays, dict):
             widths = padded["tokens"].shape[1], arrays["tokens"].shape[1]
             attention = {name: without_padding(name, w, *widths) for name, w in attention.items()}

@@ -139,10 +139,8 @@ class Texts(Input):
         return longer(arrays, min(rounded(length), self.data.max_length))
 
     def of_sizes(self, number: int, longest: int) -> list[Inputs]:
-        widths = lengths_to(min(longest, self.data.max_length))
-        return [
-            self.to_size(longer(self.sample(number), max(width // 2 + 1, 2))) for width in widths
-        ]
+        sample, most = self.sample(number), self.data.max_length
+        return [longer(sample, min(width, most)) for width in lengths_to(min(longest, most))]
 
     def live_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         if self.data.num_pairs or self.data.num_ngrams:
