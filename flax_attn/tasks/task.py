@@ -7,7 +7,6 @@ data to train on; `restore` takes what a run has kept, to predict with.
 
 import dataclasses
 import functools
-import importlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -163,9 +162,10 @@ class Task:
 
     def import_for_results(self) -> None:
         """Imports what the results of a run need, and its training does not."""
-        importlib.import_module("flax_attn.tasks.figures")
+        from flax_attn.tasks import figures  # noqa: F401
+
         if self.target_class.name in baselines.REGRESSED and baselines.has_sklearn():
-            importlib.import_module("sklearn.linear_model")
+            import sklearn.linear_model  # noqa: F401
 
     # predictions
 
