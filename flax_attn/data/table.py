@@ -55,7 +55,7 @@ def read(path: Path, text_column: str, label_column: str) -> tuple[list[str], li
     """Reads texts and labels of a table."""
     table = read_pairs(path, text_column, label_column, "label")
     labels, spelt = [label.strip() for label in table.column(1)], {}
-    for label in labels:
+    for label in dict.fromkeys(labels):
         other = spelt.setdefault(label.casefold(), label)
         both = f"'{shortened(other)}' and '{shortened(label)}'"
         require(other == label, f"each class of {path} in one spelling, got {both}")
@@ -85,7 +85,8 @@ def read_pairs(path: Path, text_column: str, other_column: str, other: str) -> T
     advice += "their numbers from 1"
     table = read_table(path, [text_column, other_column], f"texts and {other}s", advice)
     for line, entry in zip(table.lines, table.column(1)):
-        require(entry.strip(), f"a {other} in {path}, line {line}, got none")
+        if not entry.strip():
+            raise UsageError(f"expected a {other} in {path}, line {line}, got none")
     return table
 
 
