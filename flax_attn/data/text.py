@@ -112,6 +112,13 @@ PREPROCESSING: dict[str, Callable[[str], str]] = {
     "marked": mark_ends,
 }
 
+
+@functools.lru_cache(1024)
+def cleaned(preprocessing: str, text: str) -> str:
+    """Preprocesses a text, once for its tokens and for all that is said of them."""
+    return PREPROCESSING[preprocessing](text)
+
+
 Rule = dict[str, str]  # one step of a preprocessing, for programs in any language
 
 

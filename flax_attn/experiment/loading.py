@@ -66,9 +66,10 @@ class Model:
         return prediction
 
     def warm(self, longest: int = 128) -> None:
-        """Compiles `predict` ahead, for up to 64 inputs and texts of up to `longest` tokens.
+        """Compiles `predict` ahead, for texts of up to `longest` tokens, 64 at most.
 
-        After that no text of these lengths waits for a compilation.
+        After that no text of these lengths waits for a compilation. Of a published model, it is for
+        16 texts at most.
         """
         self.task.warm(self.model, list(self.params.values()), longest)
 

@@ -8,6 +8,7 @@ import numpy as np
 from flax_attn.types import Tree
 
 ROWS = (1, 16, 64)  # of a batch
+ROWS_OF_LARGE = (1, 4, 16)  # of a model that has enough to do with a row
 SHORTEST = 16  # tokens
 
 
@@ -32,22 +33,27 @@ def longer(inputs: Mapping[str, np.ndarray], length: int) -> dict[str, np.ndarra
     return {name: one if one.ndim < 2 else pad_one(one) for name, one in inputs.items()}
 
 
-def batches(inputs: Tree, size: int | None = None) -> Iterator[tuple[int, Tree]]:
+def batches(
+    inputs: Tree, rows: tuple[int, int, int] = ROWS, size: int | None = None
+) -> Iterator[tuple[int, Tree]]:
     """Cuts inputs into batches of a size, each with the number of its rows that are no filling.
 
-    The filling is the last row, again and again. Without a size, it is one of `ROWS`.
+    The filling is the last row, again and again. Without a size, it is one of `rows`.
     """
-    number, (one, some, many) = len(jax.tree.leaves(inputs)[0]), ROWS
+    number, (one, some, many) = len(jax.tree.leaves(inputs)[0]), rows
     size = size or (one if number == one else some if number <= many else many)
     for first in range(0, number, size):
-        rows = np.minimum(np.arange(first, first + size), number - 1)
-        yield min(size, number - first), jax.tree.map(lambda array, rows=rows: array[rows], inputs)
+        index = np.minimum(np.arange(first, first + size), number - 1)
+        batch = jax.tree.map(lambda array, index=index: array[index], inputs)
+        yield min(size, number - first), batch
 
 
-def in_batches(compute: Callable[[Tree], Tree], inputs: Tree) -> Tree:
-    """Computes in batches of `ROWS`. Returns NumPy arrays of all rows."""
+def in_batches(
+    compute: Callable[[Tree], Tree], inputs: Tree, rows: tuple[int, int, int] = ROWS
+) -> Tree:
+    """Computes in batches of `rows`. Returns NumPy arrays of all rows."""
     parts: list[Tree] = []
-    for number, batch in batches(inputs):
+    for number, batch in batches(inputs, rows):
         computed = jax.device_get(compute(batch))
         parts.append(jax.tree.map(lambda array, n=number: array[:n], computed))
     return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)

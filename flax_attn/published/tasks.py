@@ -24,7 +24,7 @@ from flax_attn.data.text import pad
 from flax_attn.errors import UsageError, shortened
 from flax_attn.models import by_block
 from flax_attn.models.forward import Inputs, Params, in_order
-from flax_attn.models.sizes import in_batches, longer, rounded
+from flax_attn.models.sizes import ROWS_OF_LARGE, in_batches, longer, rounded
 from flax_attn.published.families import MOST_READ, read
 from flax_attn.published.folder import HubTokenizer, ModelConfig, read_json, read_tokenizer
 from flax_attn.published.modules import Decoder, Encoder, Stack, VisionTransformer
@@ -75,6 +75,8 @@ class InParts:
     Parameters are those of `by_block.outside`.
     """
 
+    batch_rows = ROWS_OF_LARGE
+
     def begin(self, model: nn.Module, params: Params, inputs: Inputs) -> Array:
         """Computes the states before the first block."""
         return cast(Array, model.apply({"params": params}, inputs, method="begin"))
@@ -110,7 +112,7 @@ class InParts:
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
     ) -> dict[str, Tree]:
         """Computes as `compute`, in batches of a few sizes."""
-        joined = in_batches(functools.partial(self.compute, model, params), inputs)
+        joined = in_batches(functools.partial(self.compute, model, params), inputs, self.batch_rows)
         return joined | {"attention": in_order(joined["attention"])}
 
     def applied(
@@ -172,6 +174,8 @@ class HubTokens(Passages):
 @dataclasses.dataclass(frozen=True)
 class Continued(LanguageModel, InParts):
     """A published language model."""
+
+    batch_rows = ROWS_OF_LARGE
 
     def begin(self, model: nn.Module, params: Params, inputs: Inputs) -> Array:
         return super().begin(model, params, inputs["tokens"])

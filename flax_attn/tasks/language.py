@@ -145,7 +145,7 @@ class LanguageModel(Task):
             of_seeds = [jax.nn.softmax(one, axis=-1) for one in (logits, *others)]
             return np.mean(of_seeds, axis=0), attention
 
-        shares, weights = in_batches(compute, arrays)
+        shares, weights = in_batches(compute, arrays, self.batch_rows)
         return shares, in_order(weights)
 
     def generate(

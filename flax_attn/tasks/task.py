@@ -67,6 +67,7 @@ class Task:
     target_class: ClassVar[type[Target]]
     name: ClassVar[str]
     tells_why: ClassVar[bool]
+    batch_rows: ClassVar[tuple[int, int, int]] = ROWS
 
     data: DataSet
     recipe: Recipe
@@ -187,7 +188,7 @@ class Task:
             outputs, attentions = zip(*(apply_together(model, one, batch) for one in params))
             return self.decode(outputs), attentions[0]
 
-        outputs, attention = in_batches(compute, self.inputs.normalize(padded))
+        outputs, attention = in_batches(compute, self.inputs.normalize(padded), self.batch_rows)
         if isinstance(arrays, dict):
             widths = padded["tokens"].shape[1], arrays["tokens"].shape[1]
             attention = {name: without_padding(name, w, *widths) for name, w in attention.items()}
@@ -199,8 +200,8 @@ class Task:
         return jax.jit(self.target.decode)
 
     def warm(self, model: nn.Module, params: Sequence[Params], longest: int) -> None:
-        """Compiles what up to 64 inputs take, of every length up to the longest."""
-        for number in ROWS[:2]:
+        """Compiles what up to 64 inputs take, or 16 of a large model, up to a length."""
+        for number in self.batch_rows[:2]:
             for arrays in self.inputs.of_sizes(number, longest):
                 self.applied(model, params, arrays)
 

@@ -13,6 +13,7 @@ from flax_attn.data.text import (
     PREPROCESSING,
     RULES,
     RULES_OF_JOINS,
+    cleaned,
     join_words,
     pad,
     rules_of_javascript,
@@ -120,7 +121,7 @@ class Pairs(Input):
 
     def clean(self, text: str) -> str:
         """Returns the text after preprocessing."""
-        return PREPROCESSING[self.data.preprocessing](text)
+        return cleaned(self.data.preprocessing, text)
 
     def encode(self, raw: UserInput) -> Inputs:
         """Encodes sources as tokens `(n, s)` and lengths `(n,)`."""

@@ -18,6 +18,7 @@ from flax_attn.data.text import (
     START,
     UNESCAPE,
     Rule,
+    cleaned,
     pad,
     rules_of_javascript,
 )
@@ -96,7 +97,7 @@ class Texts(Input):
 
     def clean(self, text: str) -> str:
         """Returns the text after preprocessing."""
-        return PREPROCESSING[self.data.preprocessing](text)
+        return cleaned(self.data.preprocessing, text)
 
     def encode(self, raw: UserInput) -> Inputs:
         return self.inputs([self.clean(text) for text in raw])
