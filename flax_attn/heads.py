@@ -10,6 +10,7 @@ lens; Abnar & Zuidema 2020 (arXiv:2005.00928), `rollout`.
 """
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import flax.linen as nn
@@ -23,6 +24,8 @@ from jaxtyping import Array, Float
 from flax_attn.attention import Lens
 from flax_attn.attention.arrays import with_rank
 from flax_attn.attention.checks import as_array
+from flax_attn.models import by_block
+from flax_attn.models.by_block import InBlocks
 from flax_attn.models.calls import ModuleCall, along_residuals, first, outputs_of, parts_of
 from flax_attn.models.forward import Inputs, Params, compiled, in_order
 from flax_attn.types import Tree
@@ -98,12 +101,18 @@ def patched(contexts: Mapping[str, Float[Array, "*b q heads e"]], shares: PerHea
     return _OfLayers(shares, change)
 
 
-@compiled
 def contexts_of(model: nn.Module, params: Params, inputs: Inputs) -> dict[str, Array]:
     """Returns what each head says, `(..., q, heads, e)`, by the path of its layer.
 
     No such layer, one in a loop, and one that is called twice are a ValueError.
     """
+    if isinstance(model, InBlocks) and by_block.is_large(model, params):
+        return _through(model, params, inputs)[1]
+    return _contexts(model, params, inputs)
+
+
+@compiled
+def _contexts(model: nn.Module, params: Params, inputs: Inputs) -> dict[str, Array]:
     contexts, trace = {}, get_opaque_trace_state()
 
     def keep(name: str, context: Array) -> Array:
@@ -118,14 +127,12 @@ def contexts_of(model: nn.Module, params: Params, inputs: Inputs) -> dict[str, A
     return contexts
 
 
-@compiled
 def heads_of(model: nn.Module, params: Params, inputs: Inputs) -> dict[str, Array]:
     """Returns a 1 for each head, `(heads,)`, by the path of its layer: factors for `scaled`."""
-    contexts = contexts_of(model, params, inputs)
-    return {name: jnp.ones(context.shape[-2]) for name, context in contexts.items()}
+    contexts = jax.eval_shape(functools.partial(_contexts, model), params, inputs)
+    return {name: jnp.ones(context.shape[-2]) for name, context in in_order(contexts).items()}
 
 
-@compiled
 def effects(
     model: nn.Module,
     params: Params,
@@ -137,8 +144,18 @@ def effects(
 
     Without `source` it is by how much the number falls if this head alone is cut. With other inputs
     as source, it is by how much it rises if this head alone says what it says there. One program
-    serves all heads. A measure that does not make one number `()` of the outputs is a ValueError.
+    serves all heads, and of a large model all blocks. A measure that does not make one number `()`
+    of the outputs is a ValueError.
     """
+    if isinstance(model, InBlocks) and by_block.is_large(model, params):
+        return _effects_by_block(model, params, inputs, measure, source)
+    return _effects(model, params, inputs, measure, source)
+
+
+@compiled
+def _effects(
+    model: nn.Module, params: Params, inputs: Inputs, measure: Objective, source: Inputs | None
+) -> dict[str, Array]:
     ones, by_layer = ravel_pytree(heads_of(model, params, inputs))
     contexts = {} if source is None else contexts_of(model, params, source)
 
@@ -149,6 +166,87 @@ def effects(
 
     numbers = jax.lax.map(measured, jnp.concatenate([ones[None], 1 - jnp.eye(len(ones))]))
     return by_layer((numbers[1:] - numbers[0]) * (-1 if source is None else 1))
+
+
+def _effects_by_block(
+    model: InBlocks, params: Params, inputs: Inputs, measure: Objective, source: Inputs | None
+) -> dict[str, Array]:
+    """Computes the effects from the block of a head on: what comes before it does not change."""
+    states, contexts = _through(model, params, inputs)
+    others = jax.tree.map(jnp.zeros_like, contexts)
+    others |= {} if source is None else _through(model, params, source)[1]
+    (before,) = _numbers(model, params, states[-1][None], measure)
+    numbers, sign = {}, -1 if source is None else 1
+    for name, context in contexts.items():
+        rows, count = len(context), context.shape[-2]
+        repeated = lambda array, n=count: jnp.tile(array, (n, *[1] * (jnp.ndim(array) - 1)))
+        own, of_inputs = int(re.findall("[0-9]+", name)[0]), jax.tree.map(repeated, inputs)
+        other = repeated(jnp.broadcast_to(others[name], context.shape))
+        patch = {_within(name): (other, jnp.repeat(jnp.eye(count), rows, axis=0))}
+        x = repeated(states[own])
+        for i in range(own, model.num_blocks):
+            x, _ = _block(model, params, i, x, of_inputs, patch if i == own else {})
+        x = x.reshape(count, rows, *x.shape[1:])
+        numbers[name] = sign * (_numbers(model, params, x, measure) - before)
+    return numbers
+
+
+def _within(name: str) -> str:
+    """Returns the path of a layer within its block."""
+    return name.partition("/")[2]
+
+
+def _through(model: InBlocks, params: Params, inputs: Inputs) -> tuple[list[Array], dict]:
+    """Returns the states before each block and after the last, and the contexts by path."""
+    states, contexts = [by_block.begin(model, params, inputs)], {}
+    for i in range(model.num_blocks):
+        x, own = _block(model, params, i, states[-1], inputs, {})
+        states.append(x)
+        contexts |= {f"blocks_{i}/{name}": context for name, context in own.items()}
+    return states, contexts
+
+
+def _block(
+    model: InBlocks, params: Params, i: int, x: Array, inputs: Inputs, patch: Tree
+) -> tuple[Array, dict[str, Array]]:
+    number, own = by_block.of_block(model, params, i)
+    lengths = inputs.get("lengths") if isinstance(inputs, dict) else None
+    return _patched_block(model, number, own, x, lengths, patch)
+
+
+@functools.partial(jax.jit, static_argnames=("model", "number"))
+def _patched_block(
+    model: InBlocks,
+    number: int,
+    params: Params,
+    x: Float[Array, "b t d"],
+    lengths: Array | None,
+    patch: dict[str, tuple[Array, Array]],
+) -> tuple[Float[Array, "b t d"], dict[str, Array]]:
+    """Calls a block in which heads say others `(b, q, heads, e)` by shares `(b, heads)`.
+
+    Returns the states, and the contexts by path within the block.
+    """
+    contexts = {}
+
+    def change(path: str, context: Array) -> Array:
+        if (name := _within(path)) in patch:
+            other, shares = patch[name]
+            context = context + shares[:, None, :, None] * (other - context)
+        return contexts.setdefault(name, context)
+
+    with Lens(change_contexts=change):
+        options: Tree = {"cache": None, "lengths": lengths, "need_weights": False}
+        x, *_ = model.apply({"params": params}, number, x, **options, method="block")
+    return x, contexts
+
+
+@functools.partial(jax.jit, static_argnames=("model", "measure"))
+def _numbers(
+    model: InBlocks, params: Params, x: Float[Array, "n b t d"], measure: Objective
+) -> Float[Array, " n"]:
+    """Measures the outputs after the last block, one after another as they may be large."""
+    return jax.lax.map(lambda one: _measured(measure, by_block.end(model, params, one)), x)
 
 
 @compiled

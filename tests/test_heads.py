@@ -21,7 +21,14 @@ from flax_attn.attention import (
     Lens,
     MultiHeadAttention,
 )
-from flax_attn.models import GPT, PatchAttention, PatchTransformer, TranslationTransformer
+from flax_attn.models import (
+    GPT,
+    PatchAttention,
+    PatchTransformer,
+    TranslationTransformer,
+    by_block,
+)
+from flax_attn.published.modules import Encoder
 from tests.models.variables import draw
 
 close = functools.partial(assert_allclose, rtol=1e-4, atol=1e-5)
@@ -252,6 +259,28 @@ def test_all_heads_are_one_program():
     first = heads.effects(model, params, inputs, counted)
     again = heads.effects(model, jax.tree.map(lambda leaf: leaf * 1.5, params), inputs, counted)
     assert np.abs(first["blocks_0/attention"] - again["blocks_0/attention"]).max() > 0
+
+
+@pytest.mark.parametrize("name", ["GPT", "texts"])
+def test_a_large_model_goes_block_by_block_with_the_same_effects(name, monkeypatch):
+    if name == "GPT":
+        (model, params, inputs), measure = model_of("GPT"), squares
+    else:  # of two lengths, with padding that a measure of the first token does not see
+        model = Encoder(11, 8, 12, 3, 2, 7, head="classes", num_classes=4)
+        inputs = {"tokens": TOKENS, "lengths": np.array([3, TOKENS.shape[1]], np.int32)}
+        params, measure = (
+            draw(model, inputs)["params"],
+            lambda classes: classes[0, 0] - classes[1, 2],
+        )
+    source = jax.tree.map(lambda array: array[::-1].copy(), inputs)
+    at_once = [heads.effects(model, params, inputs, measure, other) for other in (None, source)]
+    contexts = heads.contexts_of(model, params, inputs)
+    monkeypatch.setattr(by_block, "is_large", lambda model, params: True)
+    for other, expected in zip((None, source), at_once):
+        found = heads.effects(model, params, inputs, measure, other)
+        assert list(found) == list(expected)
+        jax.tree.map(functools.partial(close, atol=1e-4), found, expected)
+    jax.tree.map(close, heads.contexts_of(model, params, inputs), contexts)
 
 
 @pytest.mark.parametrize("function", [heads.effects, heads.direct])

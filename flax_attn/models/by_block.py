@@ -49,7 +49,7 @@ class InBlocks(Protocol):
 
 def is_large(model: InBlocks, params: Params) -> bool:
     """Returns whether the blocks are large enough for a program each."""
-    block = params["blocks_0"] if model.num_blocks else {}
+    block = params.get("blocks_0", {})
     return sum(np.size(leaf) for leaf in jax.tree.leaves(block)) >= LARGE
 
 
