@@ -1,6 +1,7 @@
 """The command `flax-attn`, also `python -m flax_attn`: training, predictions, texts, comparison."""
 
 import argparse
+import importlib
 import os
 import shutil
 import sys
@@ -17,6 +18,7 @@ from flax_attn.types import Options
 
 PUBLISHED = "the folder of a published model, as transformers writes it"
 TIMEOUT = 300  # seconds
+Run = Callable[[argparse.Namespace], list[Path] | None]  # a command: the paths that it wrote
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -49,7 +51,8 @@ def run(arguments: Sequence[str]) -> int:
             args = parse(arguments)
             _, function, _ = COMMANDS[args.command]
             beside = sys.stderr if getattr(args, "as_json", False) else sys.stdout
-            for written in function(args):
+            paths = call(function, args) if isinstance(function, str) else function(args)
+            for written in paths or ():
                 print(f"wrote {escaped(str(written))}", file=beside)
         finally:
             sys.stdout.flush()
@@ -164,13 +167,6 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     parser.format_help = lambda: f"{plain()}\nconfigs:\n{config_files.listed(width)}\n"
 
 
-def run_train(args: argparse.Namespace) -> list[Path]:
-    from flax_attn.commands.training import run_command  # jax comes later: typing errors first
-
-    run_command(args)
-    return []
-
-
 def add_predict(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
     flag("run", type=run_path, metavar="RUN", help=f"a run directory, or {PUBLISHED}")
@@ -190,14 +186,11 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
     add_allow(parser)
 
 
-def run_predict(args: argparse.Namespace) -> list[Path]:
+def run_predict(args: argparse.Namespace) -> list[Path] | None:
     for text in args.texts:
         if Path(text).suffix and os.path.isfile(text):
             raise UsageError(f"expected a text, got the file {text}; give one file by --input")
-    start(args.run)
-    from flax_attn.commands.predicting import predict
-
-    return predict(args)
+    return call("predicting.predict", args)
 
 
 def add_words(parser: argparse.ArgumentParser) -> None:
@@ -214,13 +207,6 @@ def add_words(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(texts=[])
 
 
-def run_words(args: argparse.Namespace) -> list[Path]:
-    start(args.run)
-    from flax_attn.commands.predicting import print_words
-
-    return print_words(args)
-
-
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
     flag("run", type=run_path, metavar="RUN", help="a run directory")
@@ -229,13 +215,6 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     flag("--json", action="store_true", dest="as_json", help="print JSON")
     add_allow(parser)
     parser.epilog = "Keys of the data are flags, such as --data.label_column=NAME."
-
-
-def run_evaluate(args: argparse.Namespace) -> list[Path]:
-    start(args.run)
-    from flax_attn.commands.evaluating import evaluate
-
-    return evaluate(args)
 
 
 def add_generate(parser: argparse.ArgumentParser) -> None:
@@ -250,13 +229,6 @@ def add_generate(parser: argparse.ArgumentParser) -> None:
     flag("--samples", type=int, default=1, help="the number of texts (default: 1)")
     flag("--figure", type=path, help="also draw what the last token attends to into this file")
     add_allow(parser)
-
-
-def run_generate(args: argparse.Namespace) -> list[Path]:
-    start(args.run)
-    from flax_attn.commands.generating import generate
-
-    return generate(args)
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
@@ -281,25 +253,11 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     flag("--no-model", dest="model", action="store_false", help="leave out the trained models")
 
 
-def run_report(args: argparse.Namespace) -> list[Path]:
-    from flax_attn.commands.reporting import report
-
-    return report(args)
-
-
 def add_explore(parser: argparse.ArgumentParser) -> None:
     runs = f"a run directory, or two of one kind, which answer the same input; or {PUBLISHED}"
     parser.add_argument("runs", type=run_path, nargs="+", metavar="RUN", help=runs)
     add_page(parser)
     add_allow(parser)
-
-
-def run_explore(args: argparse.Namespace) -> list[Path]:
-    start(*args.runs)
-    from flax_attn.commands.exploring import explore
-
-    explore(args)
-    return []
 
 
 def add_demo(parser: argparse.ArgumentParser) -> None:
@@ -309,11 +267,11 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(allow=[])
 
 
-def run_demo(args: argparse.Namespace) -> list[Path]:
+def run_demo(args: argparse.Namespace) -> list[Path] | None:
     for name in set(args.names) - set(shipped.NAMES):
         raise UsageError(unknown("demo", name, shipped.NAMES))
     args.runs = [shipped.unpacked(name) for name in dict.fromkeys(args.names or shipped.NAMES)]
-    return run_explore(args)
+    return call("exploring.explore", args)
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
@@ -364,18 +322,27 @@ def start(*runs: Path, takes_published: bool = True) -> None:
     prepare_jax()
 
 
-COMMANDS: dict[str, tuple[Callable[..., None], Callable[..., list[Path]], str]] = {
-    "train": (add_train, run_train, "train a config, or resume it"),
+def call(name: str, args: argparse.Namespace) -> list[Path] | None:
+    """Calls a function of `flax_attn.commands`, `module.function`, imported when it is called."""
+    if args.command not in STARTERS:
+        start(*(args.runs if hasattr(args, "runs") else [args.run]))
+    module, _, function = name.partition(".")
+    return getattr(importlib.import_module(f"flax_attn.commands.{module}"), function)(args)
+
+
+COMMANDS: dict[str, tuple[Callable[..., None], str | Run, str]] = {
+    "train": (add_train, "training.run_command", "train a config, or resume it"),
     "predict": (add_predict, run_predict, "predict with the model of a run"),
-    "evaluate": (add_evaluate, run_evaluate, "measure a run on a file with labels"),
-    "words": (add_words, run_words, "list the words that decided for each class"),
-    "generate": (add_generate, run_generate, "continue a text with a language model"),
+    "evaluate": (add_evaluate, "evaluating.evaluate", "measure a run on a file with labels"),
+    "words": (add_words, "predicting.print_words", "list the words that decided for each class"),
+    "generate": (add_generate, "generating.generate", "continue a text with a language model"),
     "compare": (add_compare, run_compare, "compare the results of several runs"),
-    "report": (add_report, run_report, "write runs, or weights, as one page for a browser"),
-    "explore": (add_explore, run_explore, "try a run in the browser"),
+    "report": (add_report, "reporting.report", "write runs, or weights, as one page for a browser"),
+    "explore": (add_explore, "exploring.explore", "try a run in the browser"),
     "demo": (add_demo, run_demo, "try trained models in the browser at once"),
     "export": (add_export, run_export, "write a run for programs without flax_attn"),
 }
+STARTERS = ("train", "report")  # commands that start JAX themselves, if they need it
 
 if __name__ == "__main__":
     sys.exit(main())
