@@ -60,7 +60,7 @@ def escaped_lines(text: str) -> str:
     return "\n".join(map(escaped, text.split("\n")))
 
 
-def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> str:
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """Returns the line for an unknown name, with the nearest of the known ones."""
     known, shown = list(known), shortened(name)
     name = shown.lower()
@@ -73,7 +73,7 @@ def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> str:
         section = name[: name.find(".") + 1]
         beside = [key for key in known if key.startswith(section)] or known
         hint = f"expected one of {_listed(beside)}"
-    return f"unknown {what} '{shown}'{where}; {hint}"
+    return f"unknown {what} '{shown}'; {hint}"
 
 
 def _likeness(name: str, key: str) -> float:

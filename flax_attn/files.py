@@ -8,7 +8,6 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 from flax_attn.errors import UsageError, shortened
 from flax_attn.types import Tree
@@ -67,7 +66,7 @@ def remove_empty(folders: Iterable[Path]) -> None:
 
 
 @contextlib.contextmanager
-def open_arrays(path: Path, file: BinaryIO | None = None) -> Iterator[Mapping[str, Tree]]:
+def open_arrays(path: Path) -> Iterator[Mapping[str, Tree]]:
     """Opens a .npz file as its arrays by name, or a .npy file as one array named ''.
 
     An array of a .npz file is read when it is asked for. Nothing is unpickled.
@@ -80,7 +79,7 @@ def open_arrays(path: Path, file: BinaryIO | None = None) -> Iterator[Mapping[st
 
     try:
         # a file that NumPy opens itself stays open where it is damaged
-        with open(path, "rb") if file is None else contextlib.nullcontext(file) as opened:
+        with open(path, "rb") as opened:
             loaded = np.load(opened, allow_pickle=False)
             yield {"": loaded} if isinstance(loaded, np.ndarray) else loaded
     except (OSError, UsageError):
@@ -100,11 +99,10 @@ def sha256(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, keep: bool = False) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """Gives a path to write to, which takes the place of `path` when all is written.
 
-    If writing fails, `path` is as it was. With `keep`, a `path` that is there already stays. A
-    power cut leaves the one or the other.
+    If writing fails, `path` is as it was. A power cut leaves the one or the other.
     """
     partial = path.with_name(
         f".{path.stem[:LONGEST_STEM]}.{uuid.uuid4().hex}{PARTIAL}{path.suffix}"
@@ -112,11 +110,8 @@ def replacing(path: Path, keep: bool = False) -> Iterator[Path]:
     try:
         yield partial
         sync(partial)
-        if keep and path.exists():
-            partial.unlink()
-        else:
-            os.replace(partial, path)
-            sync(path.parent)
+        os.replace(partial, path)
+        sync(path.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise

@@ -64,8 +64,8 @@ def test_the_nearest_name_is_told(name, known, nearest):
 
 
 def test_names_without_a_near_one_are_listed():
-    said = unknown("key", "zzz", ["one", "two"], " in the config")
-    assert said == "unknown key 'zzz' in the config; expected one of one, two"
+    said = unknown("key", "zzz", ["one", "two"])
+    assert said == "unknown key 'zzz'; expected one of one, two"
     many = unknown("key", "zzz", [f"a_long_name_{i:03}" for i in range(100)])
     assert len(many) <= LONGEST
     assert many.endswith(" more")

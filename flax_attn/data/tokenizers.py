@@ -159,7 +159,6 @@ class BytesInPairs(BytePairs):
 
 
 PATTERNS = {"word": "[^ ]+", "character": r"[\s\S]"}  # of the parts of a text
-KINDS = ("word", "character", "bpe")  # of texts; language models read characters or bytes
 PAIRS = {cls.KIND: cls for cls in (BytePairs, BytesInPairs)}
 
 

@@ -39,7 +39,7 @@ def test_byte_pairs_come_back():
     assert "".join(tokenizer.split("the dog")) == "thedog"
 
 
-@pytest.mark.parametrize("kind", tokenizers.KINDS)
+@pytest.mark.parametrize("kind", ["word", "character", "bpe"])
 def test_no_tokenizer_has_more_tokens_than_asked_for(kind):
     pytest.importorskip("tokenizers")
     assert tokenizers.fit_tokenizer(kind, [" ".join(string.ascii_lowercase)], 10).size == 10
