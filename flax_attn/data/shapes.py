@@ -62,16 +62,11 @@ class Examples(NamedTuple):
     shapes: ShapeBatch
 
 
-def propose(key: Key[Array, ""], num_proposals: int) -> ShapeBatch:
-    """Draws shapes without any rule.
+def propose(key: Key[Array, ""], number: int | Int[Array, ""], most: int) -> ShapeBatch:
+    """Draws `number` shapes without any rule, and rows of anything from there to `most`.
 
     Centres, heights and widths are independent and uniform over their ranges.
     """
-    return _propose(key, num_proposals, num_proposals)
-
-
-def _propose(key: Key[Array, ""], number: int | Int[Array, ""], most: int) -> ShapeBatch:
-    """Does what `propose` does, with rows of anything from `number` to `most`."""
     ranges = (CENTER_RANGE, HEIGHT_RANGE, WIDTH_RANGE)
     words = _words(key, 12 * number, 12 * most)
     parts = [jax.lax.dynamic_slice(words, (4 * i * number,), (4 * most,)) for i in range(3)]
@@ -139,37 +134,21 @@ def is_valid(
     return differ & ~collide(shapes)
 
 
-def sample(
-    key: Key[Array, ""],
-    num_examples: int,
-    *,
-    task: str = "by_shape",
-    height_rule: str = "triangles",
-    block_size: int | None = None,
-) -> ShapeBatch:
-    """Draws exactly `num_examples` valid sets of shapes by rejection.
-
-    Proposals come in blocks of `block_size`, by default so many that the first block nearly always
-    suffices; blocks are drawn until every row is filled with the accepted proposals, in the order
-    in which they were drawn.
-    """
-    check_names(task, height_rule)
-    sizes = num_examples, block_size or _block_size(num_examples, task, height_rule)
-    return _sample(key, sizes, sizes, task, height_rule)
-
-
 def _block_size(num_examples: int, task: str, height_rule: str) -> int:
+    """Returns so many proposals that the first block nearly always suffices."""
     # four standard deviations of the count above its mean, and a few for the small ones
     most = num_examples + 4 * math.sqrt(num_examples) + 8
     return math.ceil(most / ACCEPTANCE[task, height_rule])
 
 
-def _sample(
+def sample(
     key: Key[Array, ""], sizes: Sizes, most: tuple[int, int], task: str, height_rule: str
 ) -> ShapeBatch:
-    """Does what `sample` does, with rows of anything from the number of examples to `most`.
+    """Draws valid sets of shapes by rejection, and rows of anything from there to `most`.
 
-    So one program draws splits of several `sizes`, the number of examples and that of proposals.
+    `sizes` are the number of examples and that of proposals in a block. Blocks are drawn until
+    every row is filled with the accepted proposals, in the order in which they were drawn. One
+    program draws splits of several `sizes`.
     """
     (num_examples, block_size), (most_rows, most_proposals) = sizes, most
     rows, numbers = jnp.arange(most_rows), jnp.arange(most_proposals)
@@ -177,7 +156,7 @@ def _sample(
     def fill(carry: tuple[Array, Array, ShapeBatch]) -> tuple[Array, Array, ShapeBatch]:
         key, count, filled = carry
         key, block_key = jax.random.split(key)
-        proposals = _propose(block_key, block_size, most_proposals)
+        proposals = propose(block_key, block_size, most_proposals)
         valid = is_valid(proposals, task=task, height_rule=height_rule) & (numbers < block_size)
         # row i takes the (i - count + 1)-th valid one
         source = jnp.searchsorted(jnp.cumsum(valid), rows - count + 1)
@@ -245,9 +224,9 @@ def generate(
 def _generate(
     key: Key[Array, ""], sizes: Sizes, most: tuple[int, int], task: str, height_rule: str
 ) -> Examples:
-    """Does what `generate` does, with arguments and rows as in `_sample`."""
+    """Does what `generate` does, with arguments and rows as in `sample`."""
     sample_key, noise_key = jax.random.split(key)
-    shapes = _sample(sample_key, sizes, most, task, height_rule)
+    shapes = sample(sample_key, sizes, most, task, height_rule)
     # One random word a grid point serves both signals: 16 bits each, that is noise in steps of
     # 5e-6, near the spacing of float32 at the height of a shape. The random numbers are most of the
     # work, so this nearly halves it.

@@ -98,7 +98,7 @@ def test_every_row_is_a_valid_example_of_its_task(task, rule):
 def test_acceptance(rule, acceptance):
     accepted = jax.jit(
         lambda key: shapes.is_valid(
-            shapes.propose(key, 1_000_000), task=rule[0], height_rule=rule[1]
+            shapes.propose(key, 10**6, 10**6), task=rule[0], height_rule=rule[1]
         )
     )
     assert abs(np.asarray(accepted(jax.random.key(2))).mean() / acceptance - 1) < 0.01
@@ -126,9 +126,9 @@ def test_noise_is_uniform_and_drawn_afresh_for_the_target():
 )
 def test_exactly_so_many_rows_whatever_the_luck(n, block_size, rule):
     options = dict(zip(("task", "height_rule"), RULES[rule]))
-    drawn = jax.jit(lambda key: shapes.sample(key, n, block_size=block_size, **options))(
-        jax.random.key(3)
-    )
+    sizes = n, block_size or shapes._block_size(n, *RULES[rule])
+    draw = jax.jit(lambda key: shapes.sample(key, sizes, sizes, *RULES[rule]))
+    drawn = draw(jax.random.key(3))
     assert drawn.centers.shape == (n, 4)
     assert np.asarray(jax.jit(functools.partial(shapes.is_valid, **options))(drawn)).all()
     assert len(np.unique(drawn.centers)) == 4 * n  # none is repeated, none is zero
@@ -139,8 +139,9 @@ def test_blocks_fill_in_order():
     """Rows are the accepted proposals, one after another: small blocks give other luck and the same
     rule.
     """
+    key = jax.random.key(4)
     small, large = (
-        shapes.sample(jax.random.key(4), 600, block_size=size) for size in (700, 20_000)
+        shapes.sample(key, sizes, sizes, *RULES[0]) for sizes in ((600, 700), (600, 20_000))
     )
     for a, b in zip(small, large):
         assert stats.ks_2samp(np.ravel(a), np.ravel(b)).pvalue > 0.01
