@@ -9,7 +9,7 @@ a cache, and the cost of a token does not grow with the text.
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -96,7 +96,8 @@ def generate(
     most = model.max_length - num_steps  # of a long prompt
     key = jax.random.key(seed)
     is_apart = isinstance(model, InBlocks) and by_block.is_large(model, params)
-    read, write = (_read, _write) if is_apart else (_read_together, _write_together)
+    one_by_one = functools.partial(_write, scan=_one_by_one)
+    read, write = (_read, one_by_one) if is_apart else (_read_together, _write_together)
     numbers = jnp.float32(sampling.temperature), sampling.top_k, num_steps
     state: Written | None = None
     room = np.zeros(len(texts), int)  # for more tokens of each text
@@ -164,20 +165,30 @@ def _write(
     params: Params,
     state: Written,
     key: Key[Array, ""],
-    first: int,
+    first: Int[Array, ""] | int,
     temperature: Float[Array, ""],
     top_k: int,
     num_steps: int,
+    scan: Callable[..., tuple[Written, Array]] = jax.lax.scan,
 ) -> tuple[Written, Int[Array, "b n"]]:
     """Writes `num_steps` more tokens of each text, from `first` on. Returns the state and them.
 
     The state that is passed cannot be used again: the caches are extended in place.
     """
+    step = lambda state, number: _step(model, params, state, key, number, temperature, top_k)
+    state, tokens = scan(step, state, first + np.arange(num_steps))
+    return state, tokens.T
+
+
+def _one_by_one(
+    step: Callable[..., tuple[Written, Array]], state: Written, numbers: np.ndarray
+) -> tuple[Written, Array]:
+    """Does what `jax.lax.scan` does, by a call for each number."""
     tokens = []
-    for number in range(first, first + num_steps):
-        state, token = _step(model, params, state, key, number, temperature, top_k)
+    for number in numbers.tolist():
+        state, token = step(state, number)
         tokens.append(token)
-    return state, jnp.stack(tokens, axis=1)
+    return state, jnp.stack(tokens)
 
 
 def _step(
@@ -211,25 +222,9 @@ def _draw(
 
 
 _read_together = jax.jit(_read, static_argnames="model")
-
-
-@functools.partial(
-    jax.jit, static_argnames=("model", "top_k", "num_steps"), donate_argnames="state"
+_write_together = jax.jit(
+    _write, static_argnames=("model", "top_k", "num_steps"), donate_argnames="state"
 )
-def _write_together(
-    model: GeneratesText,
-    params: Params,
-    state: Written,
-    key: Key[Array, ""],
-    first: Int[Array, ""] | int,
-    temperature: Float[Array, ""],
-    top_k: int,
-    num_steps: int,
-) -> tuple[Written, Int[Array, "b n"]]:
-    """Does what `_write` does, in one program."""
-    step = lambda state, number: _step(model, params, state, key, number, temperature, top_k)
-    state, tokens = jax.lax.scan(step, state, first + jnp.arange(num_steps))
-    return state, tokens.T
 
 
 def draw_noise(
