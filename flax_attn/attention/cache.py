@@ -109,28 +109,6 @@ def _filled(rows: Array, wrong: Array) -> Array:
     return jax.lax.cond(wrong.any(), fill, lambda rows: rows, rows)
 
 
-def empty_sliding_cache(
-    leading: tuple[int, ...],
-    window: Window,
-    num_heads: int,
-    key_features: int,
-    value_features: int,
-    dtype: DTypeLike = jnp.float32,
-) -> SlidingCache:
-    """Makes an empty cache for the `left + 1` keys of a window `(left, right)`.
-
-    Raises:
-        ValueError: a window without a left bound.
-    """
-    left, _ = window
-    if left is None:
-        raise ValueError(f"expected a window with a left bound for a sliding cache, got {window}")
-    slots = left + 1
-    return SlidingCache(
-        *empty_cache(leading, slots, num_heads, key_features, value_features, dtype)
-    )
-
-
 def number_added(cache: AnyCache, key: Array, value: Array, lengths: ArrayLike | None) -> Array:
     """Counts the real tokens `(...)` among new keys and values. Raises where they do not fit."""
     leading, num_new = cache.length.shape, key.shape[-3]

@@ -298,7 +298,10 @@ class MultiHeadAttention(nn.Module):
         own_dtype = jnp.float32 if dtype is None else dtype
         sizes = self._sizes(features)
         if window is not None:
-            return caches.empty_sliding_cache(leading, window, *sizes, dtype=own_dtype)
+            left, _ = window
+            if left is None:
+                raise ValueError(f"expected a window with a left bound for a cache, got {window}")
+            return SlidingCache(*caches.empty_cache(leading, left + 1, *sizes, dtype=own_dtype))
         if max_length is None:
             raise ValueError("expected max_length or window for a cache, got neither")
         return caches.empty_cache(leading, max_length, *sizes, dtype=own_dtype)
