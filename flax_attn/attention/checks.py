@@ -177,11 +177,11 @@ def as_scale(scale: ArrayLike | None) -> float | Array | None:
     return None if scale is None else as_number(scale)
 
 
-def as_softcap(softcap: ArrayLike | None) -> float | Array | None:
-    """Returns the soft-cap by `as_number`; None stays. Raises a ValueError unless it is above 0."""
-    number = as_scale(softcap)
+def as_positive(name: str, number: UserInput) -> float | Array:
+    """Returns a number by `as_number`. Raises a ValueError unless it is above 0 and finite."""
+    number = as_number(number)
     if isinstance(number, float) and not 0 < number < math.inf:
-        raise ValueError(f"expected softcap above 0 and finite, or None, got {number}")
+        raise ValueError(f"expected {name} above 0 and finite, got {number}")
     return number
 
 

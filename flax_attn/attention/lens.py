@@ -8,7 +8,6 @@ the first program serves again after it.
 """
 
 import functools
-import math
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from flax_attn.attention.arrays import wide
-from flax_attn.attention.checks import Normalizer, PerPair, Score, as_mask, as_number
+from flax_attn.attention.checks import Normalizer, PerPair, Score, as_mask, as_positive
 from flax_attn.attention.normalizers import is_softmax, masked_softmax, needs_all_queries
 from flax_attn.attention.visibility import Visibility
 from flax_attn.types import UserInput
@@ -97,7 +96,8 @@ class Lens:
         change_weights: Change | None = None,
         change_contexts: Change | None = None,
     ) -> None:
-        self.temperature = None if temperature is None else _as_temperature(temperature)
+        is_set = temperature is not None
+        self.temperature = as_positive("temperature", temperature) if is_set else None
         self.normalizer = normalizer
         self.mask = _copied(mask)
         self.keep_scores = keep_scores
@@ -312,14 +312,6 @@ def _divided(call: "Call", temperature: float | Array | None) -> "Call":
     score: Score = lambda query, key: _quotient(call.score(query, key), temperature)
     divide = functools.partial(_quotient, temperature=temperature)
     return call._replace(score=score, visible=call.visible.with_bias(divide))
-
-
-def _as_temperature(temperature: ArrayLike) -> float | Array:
-    """Returns a number above 0, as a Python number unless it is traced."""
-    number = as_number(temperature)
-    if isinstance(number, float) and not 0 < number < math.inf:
-        raise ValueError(f"expected temperature above 0 and finite, got {number}")
-    return number
 
 
 def _copied(mask: UserInput) -> UserInput:

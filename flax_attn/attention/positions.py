@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from flax_attn.attention.arrays import aligned, as_dtype_of, multiply, with_rank
-from flax_attn.attention.checks import as_array, as_floats, as_integers, as_number
+from flax_attn.attention.checks import as_array, as_floats, as_integers, as_number, as_positive
 
 MAX_PERIOD = 10_000.0
 
@@ -182,7 +182,7 @@ def scaled_frequencies(
         raise ValueError(
             f"expected a factor above 0 and slow below fast, got {factor}, {slow} and {fast}"
         )
-    plain = _as_period(max_period) ** (-np.arange(0, features, 2) / features)
+    plain = as_positive("max_period", max_period) ** (-np.arange(0, features, 2) / features)
     share = 0.0
     if trained_length is not None:
         turns = trained_length * plain / (2 * math.pi)
@@ -218,16 +218,9 @@ def positions_from(offset: ArrayLike, length: int) -> Int[Array, "*b t"]:
 
 
 def _frequencies(features: int, max_period: float) -> Float[Array, " d_half"]:
-    number = _as_period(max_period)
+    number = as_positive("max_period", max_period)
     exponents = -jnp.arange(0, features, 2) / features
     return as_dtype_of(exponents, number) ** exponents
-
-
-def _as_period(max_period: float) -> float | Array:
-    number = as_number(max_period)
-    if isinstance(number, float) and not 0 < number < math.inf:
-        raise ValueError(f"expected max_period above 0 and finite, got {number}")
-    return number
 
 
 def _check_even(features: int, most: int | None = None) -> None:

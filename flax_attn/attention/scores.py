@@ -25,8 +25,8 @@ from flax_attn.attention.checks import (
     PairScores,
     Queries,
     as_floats,
+    as_positive,
     as_scale,
-    as_softcap,
     check_same_width,
 )
 
@@ -66,7 +66,8 @@ def scaled_dot(
 
 def dot_product(scale: ArrayLike | None, softcap: ArrayLike | None) -> "DotProduct":
     """Makes the score of a scale and a soft-cap. Errors are those of `scaled_dot`."""
-    return DotProduct(as_scale(scale), as_softcap(softcap))
+    cap = None if softcap is None else as_positive("softcap", softcap)
+    return DotProduct(as_scale(scale), cap)
 
 
 class DotProduct(NamedTuple):
