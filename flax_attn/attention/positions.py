@@ -120,26 +120,6 @@ def rotary(
     return jnp.concatenate([turned, vectors[..., features:]], axis=-1)
 
 
-def rotary_in_heads(
-    vectors: Float[Array, "*b t h d"],
-    offset: ArrayLike,
-    *,
-    features: int | None = None,
-    max_period: float = MAX_PERIOD,
-    frequencies: Sequence[float] | None = None,
-) -> Float[Array, "*b t h d"]:
-    """Turns vectors `(..., t, heads, d)` as `rotary` does, from position `offset` on.
-
-    The offset is one for all, or `(...)` with one for each batch row.
-    """
-    positions = positions_from(offset, vectors.shape[-3])[..., None, :]  # (..., 1, t)
-    heads_first = jnp.swapaxes(vectors, -3, -2)
-    turned = rotary(
-        heads_first, positions, features=features, max_period=max_period, frequencies=frequencies
-    )
-    return jnp.swapaxes(turned, -3, -2)
-
-
 def scaled_frequencies(
     features: int,
     factor: float,

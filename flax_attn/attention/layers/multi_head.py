@@ -26,7 +26,7 @@ from flax_attn.attention.layers.attention import (
     without_padding,
 )
 from flax_attn.attention.normalizers import masked_softmax, needs_all_queries, with_sink
-from flax_attn.attention.positions import MAX_PERIOD, rotary_in_heads
+from flax_attn.attention.positions import MAX_PERIOD, positions_from, rotary
 from flax_attn.attention.scores import scaled_dot
 from flax_attn.attention.visibility import Limits, hide, make_visibility
 from flax_attn.types import Options
@@ -449,13 +449,14 @@ class MultiHeadAttention(nn.Module):
         """Turns queries or keys `(..., t, heads, d)` from position `offset` on, if `rotary`."""
         if not self.rotary:
             return vectors
-        return rotary_in_heads(
-            vectors,
-            offset,
+        turned = rotary(
+            jnp.swapaxes(vectors, -3, -2),
+            positions_from(offset, vectors.shape[-3])[..., None, :],  # (..., 1, t)
             features=self.rotary_features,
             max_period=self.rotary_max_period,
             frequencies=self.rotary_frequencies,
         )
+        return jnp.swapaxes(turned, -3, -2)
 
     @nn.nowrap
     def _sizes(self, features: int) -> HeadSizes:
