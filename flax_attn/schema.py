@@ -95,11 +95,8 @@ def read(
 ) -> JsonObject:
     """Returns the value of every key in its type, in parts; defaults for those that are missing.
 
-    Args:
-        known: the keys that there are.
-        values: by dotted key.
-        flags: of a command line, which change values.
-        complete: whether all values are needed, as in a run directory.
+    Flags of a command line change `values`, which are by dotted key. With `complete`, no value may
+    be missing, as in a run directory.
 
     Raises:
         UsageError: an unknown key, a missing value, or one outside the type and range of its key.

@@ -24,12 +24,8 @@ def print_results(
 ) -> None:
     """Prints a row for each metric of a run, with a column for each split that has it.
 
-    Args:
-        summary: of the run.
-        reference: figures of a tutorial by `split/metric`, beside which those of the run stand.
-        console: to print on.
-        last: whether figures of the last epoch stand beside those of the epoch that is kept. They
-            do, too, where the tutorial has them.
+    Beside them stand those of a `reference`, figures of a tutorial by `split/metric`; and with
+    `last`, or where the tutorial has such, those of the last epoch.
     """
     seeds, metrics = summary["seeds"], summary["metrics"]
     title = f"{summary['config']}: {summary['model']}, {summary['parameters']:,} parameters, "

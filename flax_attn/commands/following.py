@@ -20,13 +20,9 @@ from flax_attn.types import JsonObject
 
 
 class Follower:
-    """Serves the page of a run from its first parameters on.
+    """Serves the page of a run from its first parameters on, by the newest ones.
 
-    Attributes:
-        server: of the page; None before the first model.
-        answers: of the run; their parameters are the newest.
-        does: what the model learns to do.
-        rows: of all epochs since the page was opened.
+    There is no `server` before the first model. `rows` are of all epochs since then.
     """
 
     def __init__(self, config: Config, workdir: Path, opens: bool, port: int | None = None) -> None:

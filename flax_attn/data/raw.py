@@ -124,11 +124,8 @@ def by_class(
 ) -> dict[str, Int[np.ndarray, " m"]]:
     """Returns the rows of the splits `train`, `valid` and `test`, alike in every class.
 
-    Args:
-        labels: the class of each row.
-        fractions: shares that validate and test; there is no `valid` where its share is 0.
-        seed: decides which rows go where.
-        has_test: whether there is a test already; then none is split off.
+    The fractions validate and test; there is no `valid` for 0, and no `test` where there `has_test`
+    already.
     """
     valid, test = fractions[0], 0.0 if has_test else fractions[1]
     shares = {"train": 1 - valid - test}
@@ -149,13 +146,8 @@ def stratified(
 ) -> list[Int[np.ndarray, " m"]]:
     """Returns the rows of each part, in ascending order.
 
-    Parts have the given shares of all rows, and as nearly as can be of each class. Sizes are
-    rounded so that the parts add up to all rows, in total and for each class.
-
-    Args:
-        labels: the class of each row.
-        shares: of the parts; they sum to 1.
-        seed: decides which rows go where.
+    Parts have the given shares, which sum to 1, of all rows, and as nearly as can be of each class.
+    Sizes are rounded so that the parts add up to all rows, in total and for each class.
     """
     rng = np.random.default_rng(seed)
     parts = [[] for _ in shares]

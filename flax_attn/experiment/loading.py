@@ -184,14 +184,9 @@ def restore(
     warn: Callable[[str], None],
     allow: Collection[str],
 ) -> Run:
-    """Restores the task, the model and the newest checkpoint of a run.
+    """Restores the task, the model and the newest checkpoint of a run, as `load` does.
 
-    Args:
-        path, stored, summary: its directory, and the content of `config.json` and `summary.json`.
-        warn, allow: as in `load`.
-
-    Raises:
-        UsageError: a run without a checkpoint, or one whose files are damaged.
+    `stored` and `summary` are the content of `config.json` and `summary.json`.
     """
     config, derived = parted(stored, allow)
     if twin := derived.get("twin"):

@@ -71,12 +71,8 @@ def on_same_data(config: Config, name: str) -> ConfigValues:
 def run_with_twins(config: Config, workdir: Path, **options: UserInput) -> Summary:
     """Trains a config and its twins, and adds the twins to the comparisons of the run.
 
-    Args:
-        config, workdir, options: as in `running.run`.
-
-    Raises:
-        UsageError: a model without attention, a single test example, or several processes. The
-            rest as `running.run`.
+    Arguments and errors are those of `running.run`. A model without attention, a single test
+    example and several processes are a UsageError, too.
     """
     require(jax.process_count() == 1, "one process with --twin")
     attends = config.model["name"] not in NO_ATTENTION

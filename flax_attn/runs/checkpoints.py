@@ -51,15 +51,9 @@ class Note(msgspec.Struct):
 
 
 def save(directory: Path, note: Note, trees: dict[str, Tree]) -> None:
-    """Writes a checkpoint, and removes all but the newest two ends of epochs.
+    """Writes a checkpoint of trees by name, and removes all but the newest two ends of epochs.
 
-    Args:
-        directory: the folder of the checkpoints of the run.
-        note: the progress, the metrics and the config.
-        trees: trees of NumPy arrays by name.
-
-    Raises:
-        UsageError: it cannot be written.
+    Raises a UsageError where it cannot be written.
     """
     path = path_of(directory, note.progress)
     arrays: Tree = {name: np.asarray(leaf) for name, leaf in by_path(trees).items()}
@@ -81,15 +75,8 @@ def restore(
 ) -> tuple[Note, dict[str, Tree]] | None:
     """Reads the newest valid checkpoint; None without any.
 
-    Damaged ones are passed over, each with a line to `warn`.
-
-    Args:
-        directory: the folder of the checkpoints of the run.
-        templates: trees by name with the shapes and dtypes of the model; values are not read.
-        warn: takes a line of text.
-
-    Raises:
-        UsageError: all are damaged.
+    Damaged ones are passed over, each with a line to `warn`; if all are, it raises a UsageError.
+    `templates` are trees by name with the shapes and dtypes of the model; values are not read.
     """
     damage = ""
     for progress in saved(directory):

@@ -16,15 +16,7 @@ from flax_attn.types import Batch, Json, Tree
 
 
 class Recipe(NamedTuple):
-    """Training options of a task.
-
-    Attributes:
-        batch_size: examples of a batch.
-        evaluate: the splits that are evaluated.
-        class_weights: whether each class is weighted by one over its training examples.
-        label_smoothing: share of the target that is spread over all classes in training.
-        decoding: how translations are searched for.
-    """
+    """Training options of a task, as the keys of a config with these names."""
 
     batch_size: int = 64
     evaluate: tuple[str, ...] = ("test",)

@@ -72,14 +72,9 @@ def predicted(
 ) -> dict[str, np.ndarray]:
     """Predicts the test rows by a regression with the defaults of scikit-learn.
 
-    Args:
-        features: None for none, of which there is no regression.
-        targets: of the training rows, `(n,)`, or `(n, outputs)` of numbers.
-        of_classes: whether they are classes, for logistic regression, or numbers, for ridge.
-
-    Returns:
-        The predictions by the name of the model; empty for no features, for a single class, and
-        for features of which too few rows can be trained on.
+    It is logistic for classes `(n,)`, and ridge for numbers `(n,)` or `(n, outputs)`. Returns the
+    predictions by the name of the model; none for no features, for a single class, and for features
+    of which too few rows can be trained on.
     """
     if features is None:
         return {}

@@ -18,11 +18,7 @@ NUM_STRINGS = 32
 def repeated_strings(
     tokens: Sequence[int], period: int, seed: int, start: Sequence[int] = ()
 ) -> Int[np.ndarray, "n t"]:
-    """Makes strings of `period` of these tokens, in random order, each of which comes twice.
-
-    Args:
-        start: tokens that each string begins with.
-    """
+    """Makes strings of `start` and `period` of these tokens in random order, which come twice."""
     rng = np.random.default_rng(seed)
     orders = [rng.permutation(tokens)[:period] for _ in range(NUM_STRINGS)]
     return np.stack([np.concatenate([start, order, order]) for order in orders]).astype(np.int32)

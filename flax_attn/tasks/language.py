@@ -162,12 +162,8 @@ class LanguageModel(Task):
     ) -> Generated:
         """Writes texts that begin with the prompts, by the first seed.
 
-        Args:
-            prompts: a text, or several. An empty one leaves the beginning to the model.
-            length: the number of tokens to write, unless a token that ends the text comes first.
-            temperature, top_k: as in `Sampling`.
-            seed: decides what is written, with the prompt and its index. Other prompts do not.
-            on_texts: takes the texts each time that some more of them is written.
+        Arguments are those of `flax_attn.Model.generate`. Each text depends on the seed, its prompt
+        and the index of that, and not on the other prompts.
         """
         if not isinstance(model, GeneratesText):
             raise UsageError(

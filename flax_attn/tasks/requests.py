@@ -35,21 +35,7 @@ JSON_ESCAPES = {code: f"\\u{code:04x}" for code in ESCAPES if code != ord("\n")}
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What the user asks for.
-
-    Attributes:
-        run: a run directory.
-        texts: as they were given on the command line.
-        source: a file of inputs.
-        output: where predictions go.
-        figure: where a picture goes.
-        as_json: whether JSON is printed.
-        beam, num_best: of translations.
-        allow: modules of the user's own that may be imported.
-        why: whether it is told which words mattered.
-        manual_dir, num_texts, num_words: for `flax-attn words`, the folder of data sets, and how
-            many texts and words at most.
-    """
+    """What the user asks for: the arguments of `flax-attn predict` and `flax-attn words`."""
 
     run: Path
     texts: list[str]

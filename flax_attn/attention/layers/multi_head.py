@@ -475,21 +475,12 @@ class MultiHeadAttention(nn.Module):
 
 
 def on_one_axis(inputs: Array, kernel: Array, dimension_numbers: Any, **options: Any) -> Array:
-    """Computes `jax.lax.dot_general`, for `dot_general=` of `nn.Dense` and `nn.DenseGeneral`.
+    """Computes `jax.lax.dot_general` of `(..., *c)` and `(*c, *features)`, for `dot_general=`.
 
     The batch axes of the inputs become one axis before the product, and are put back after it. The
     result is the same. The gradient of the kernel then contracts one axis. With two axes, XLA first
     transposes both of its operands on a CPU. Where an axis of a mesh is explicit, all stay: JAX
     merges no axis that is cut.
-
-    Args:
-        inputs: `(..., *c)`.
-        kernel: `(*c, *features)`.
-        dimension_numbers: those of the product above.
-        options: such as `precision`.
-
-    Returns:
-        `(..., *features)`.
     """
     if AxisType.Explicit in jax.typeof(inputs).sharding.mesh.axis_types:
         return jax.lax.dot_general(inputs, kernel, dimension_numbers, **options)

@@ -90,10 +90,7 @@ def from_python(
 ) -> tuple[type[InMemory], JsonObject, Content]:
     """Returns the class of contents, its own fields, and the contents as it holds them.
 
-    Args:
-        kind: the data set that the contents take the place of.
-        target: of that data set.
-        data: `(inputs, targets)` by split.
+    `kind` and `target` are those of the data set whose place the contents take.
     """
     held_by = PairLists if target == "text" else BY_INPUT.get(kind.input)
     if held_by is None:

@@ -234,10 +234,7 @@ class Classes(Target):
 def recalls(counts: np.ndarray, names: list[str], num_seeds: int) -> list[str]:
     """Returns the recall of each class, and the classes that are never predicted.
 
-    Args:
-        counts: of true classes, downwards, predicted as classes, across, over all seeds.
-        names: of the classes.
-        num_seeds: how many seeds are counted.
+    `counts` are of true classes, downwards, predicted as classes, across, over `num_seeds` seeds.
     """
     of_class = counts.sum(axis=1)
     shares = np.diag(counts) / np.maximum(of_class, 1)
