@@ -247,15 +247,6 @@ class DecoderBlock(nn.Module):
         if memory_segments is not None:
             crossing |= {"query_segments": segments, "key_segments": memory_segments}
         look = self._look(memory, cache, crossing | calls)
-        return self._add_parts(x, attend, look, train)
-
-    def _add_parts(
-        self,
-        x: Array,
-        attend: Callable[[Array], tuple[Array, Tree]],
-        look: Callable[[Array], Attended] | None,
-        train: bool,
-    ) -> DecodedBlock:
         add, cross_weights = functools.partial(_add, self, x.dtype, train), None
         attended, (weights, cache) = add("attention", attend, x)
         if look is not None:
