@@ -52,7 +52,7 @@ def evaluate(args: argparse.Namespace) -> list[Path]:
         classes = found.summary.get("classes", {})
         print_json({"examples": len(rows.inputs), "figures": figures, "classes": classes}, console)
         return []
-    if is_trained_on(run.task, Path(args.file)):
+    if Path(args.file).is_file() and sha256(Path(args.file)) in run.task.files.values():
         warn("warning: the run was trained on this file; it may have memorised it")
     lines = comparison.lines(figures)
     if not figures:
@@ -63,11 +63,6 @@ def evaluate(args: argparse.Namespace) -> list[Path]:
     for line in lines:
         console.print(Text(escaped(line)), soft_wrap=True)
     return []
-
-
-def is_trained_on(task: Task, file: Path) -> bool:
-    """Returns whether a file has the contents of one that the run was trained on."""
-    return file.is_file() and sha256(file) in task.files.values()
 
 
 def read_rows(task: Task, name: str, flags: Sequence[str]) -> Columns:

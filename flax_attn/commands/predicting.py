@@ -133,14 +133,6 @@ def opened(request: Request) -> tuple[type[Task], str, Load]:
     return config.task, config.values["data"]["name"], load
 
 
-def check_words(task: type[Task], name: str) -> None:
-    """Raises a UsageError for a task without classes of texts."""
-    require(
-        task.name == "text-classes",
-        f"a run on texts in classes, such as text_csv, got one on {name}",
-    )
-
-
 def output_of(request: Request, task: type[Task]) -> Path | None:
     """Returns the file for predictions, if there is one, and checks that it can be written."""
     output, source, target = request.output, request.source, task.target_class
@@ -194,7 +186,8 @@ def print_words(args: argparse.Namespace) -> list[Path]:
     are_some = min(request.num_texts, request.num_words) > 0
     require(are_some, "--texts and --words to be whole numbers above 0")
     kind, name, load = opened(request)
-    check_words(kind, name)
+    are_texts = kind.name == "text-classes"
+    require(are_texts, f"a run on texts in classes, such as text_csv, got one on {name}")
     run = load()
     inputs, names = run.task.inputs, run.task.target.class_names()
     assert isinstance(inputs, Texts)
