@@ -80,11 +80,8 @@ def describe(number: int, saved: str) -> str:
 def listening(leave: Callable[[str], None] | None = None) -> Iterator[Stop]:
     """Hears signals while it lasts, in the main thread. Elsewhere none are heard.
 
-    A signal that is ignored stays ignored, as under `nohup`. A second one interrupts at once.
-
-    Args:
-        leave: of a command: takes the last line before the process ends. None leaves the process
-            alone, as befits a notebook.
+    A signal that is ignored stays ignored, as under `nohup`. A second one interrupts at once. With
+    `leave`, which takes the last line, the process ends; without it, it stays, as for a notebook.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():

@@ -440,14 +440,10 @@ def drop(
 ) -> Float[Array, "*b q k"]:
     """Sets weights to 0 with probability `rate`, and multiplies the others by `1 / (1 - rate)`.
 
-    Source: Srivastava et al. 2014, "Dropout", JMLR 15.
+    The indices of queries and keys decide which are dropped, so a block of weights drops the same
+    ones as the whole.
 
-    Args:
-        weights: all weights, or those of a block of queries and keys.
-        rate: probability that a weight is dropped, in [0, 1).
-        rng: random key; None with a rate of 0.
-        query_indices, key_indices: indices of the queries and keys of these weights. They
-            decide which weights are dropped, so a block drops the same ones as the whole.
+    Source: Srivastava et al. 2014, "Dropout", JMLR 15.
     """
     if rate == 0:
         return weights

@@ -299,16 +299,11 @@ def _unit(vectors: Array) -> Array:
 def project(
     inputs: Float[Array, "*b d"], kernel: Float[Array, "d e"], dtype: DTypeLike | None = None
 ) -> Float[Array, "*b e"]:
-    """Projects the last axis, `y = x W`, in one matrix product.
+    """Projects the last axis, `y = x W`, in one matrix product with sums of the dtype, if any.
 
     The leading axes are flattened into one. `einsum("...d,de->...e")` computes the same, but there
     the gradient of the kernel contracts several axes. XLA has no fast product for that on CPU: a
     training step of the shapes CNN took 1.7 times as long.
-
-    Args:
-        inputs: `x`, `(..., d)`.
-        kernel: `W`, `(d, e)`.
-        dtype: dtype of the sums and of the result; None for the promoted dtype.
     """
     product = jnp.matmul(inputs.reshape(-1, inputs.shape[-1]), kernel, preferred_element_type=dtype)
     return product.reshape(*inputs.shape[:-1], kernel.shape[-1])

@@ -115,12 +115,9 @@ def read_folder(folder: Path, size: int = 0, in_colour: bool = False) -> Picture
 
     The folder holds `train/CLASS/PICTURE`, `test/CLASS/PICTURE` and perhaps `valid/CLASS/PICTURE`;
     or `CLASS/PICTURE`, whose images have the name `all`. Hidden files are left out. The images of
-    a class are in the order of their names.
-
-    Args:
-        folder: the folder.
-        size: as for `scale`, which leaves numbers in [0, 1]; with 0, images are bytes of one size.
-        in_colour: whether images are `(n, height, width, 3)`, unless all are grey.
+    a class are in the order of their names. They have the size of `scale`, which leaves numbers in
+    [0, 1]; for 0, they are bytes of one size. With `in_colour`, they are `(n, height, width, 3)`,
+    unless all are grey.
     """
     names = [path.name for path in _listed(folder)]
     roots = {ALL: folder}

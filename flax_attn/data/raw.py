@@ -64,12 +64,9 @@ def complete(
 ) -> dict[str, Columns]:
     """Returns the splits `train`, `valid` and `test`, drawing those that are missing.
 
-    Args:
-        splits: the given ones, or `all` for rows that are yet to be split.
-        target: of the data set; rows in classes are split alike in every class.
-        valid, test: shares of the rows that validate and test; nothing is drawn for 0.
-        seed: decides which rows go where.
-        split_by: `input` keeps rows with equal inputs in one split.
+    The given ones may be `all`, rows that are yet to be split. `valid` and `test` are shares of the
+    rows; nothing is drawn for 0. Classes are split alike in every class. `split_by` `input` keeps
+    rows with equal inputs in one split.
     """
     if ALL in splits:
         name, shares = ALL, (valid, test)

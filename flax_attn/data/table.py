@@ -93,13 +93,8 @@ def read_pairs(path: Path, text_column: str, other_column: str, other: str) -> T
 def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> Table:
     """Reads a table with columns that are given by name, or by number from 1.
 
-    Where one goes by name, the first row is a header.
-
-    Args:
-        path: of the file.
-        wanted: the names or numbers of the columns.
-        content: what stands in the table, as errors name it.
-        advice: what to do about a column that is not there.
+    Where one goes by name, the first row is a header. Errors name the `content` of the table, and
+    give the advice on a column that is not there.
     """
     text = decode(path, read_bytes(path))
     separator = separator_of(path, text, wanted)

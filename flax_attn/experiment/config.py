@@ -111,13 +111,9 @@ class Config(GeneralSettings):
     ) -> "Config":
         """Returns the config of these values, with the defaults of those that are missing.
 
-        Args:
-            values: a ConfigDict, or a dict of what one holds.
-            flags: of a command line, which change values.
-            complete: whether nothing may be missing, as in the config of a run directory.
-            content: of data that are given from Python.
-            allowed: modules of the user's own that may be imported for a model or data set; None
-                for all.
+        Flags of a command line change values. With `complete` nothing may be missing, as in a run
+        directory. `content` is that of data from Python. Modules of the user's own that may be
+        imported for a model or data set are `allowed`; None for all.
         """
         flat = schema.flatten(values)
         for flag, value in zip(flags, [*flags[1:], ""]):

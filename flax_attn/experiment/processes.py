@@ -38,12 +38,8 @@ def join(timeout: int = TIMEOUT) -> None:
     """Joins the other processes of a run, before anything else is done with JAX.
 
     Three environment variables name them, or JAX finds them under Slurm, Open MPI, and on TPUs.
-
-    Args:
-        timeout: the seconds that a process waits for the others, here and before every chunk.
-
-    Raises:
-        UsageError: variables that are missing or wrong, or processes that do not come.
+    Those that are missing or wrong, and processes that do not come within the timeout, which also
+    holds before every chunk, are a UsageError.
     """
     global _timeout
     _timeout = timeout
@@ -84,14 +80,9 @@ def is_first() -> bool:
 
 
 def meet(what: str, wait: int | None = None) -> None:
-    """Waits until all processes are here.
+    """Waits until all processes are here, for some seconds; None for the timeout of `join`.
 
-    Args:
-        what: names the place in the error.
-        wait: seconds; None for the timeout of `join`.
-
-    Raises:
-        UsageError: some are not, after the timeout. It names them.
+    Raises a UsageError that says `what` some have not come to, and which.
     """
     if jax.process_count() == 1:
         return

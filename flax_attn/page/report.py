@@ -33,11 +33,9 @@ def report(
 ) -> str:
     """Returns the page of one or several runs, as HTML. Equal runs give equal pages.
 
-    Args:
-        live: for runs by name, their model as JSON, which answers in the page.
-        mode: "explore" for the page of the local server, which answers there; "follow" where it
-            answers for a run that trains.
-        notes: for runs by name, a line such as why its model does not answer.
+    By the name of a run, `live` has its model as JSON, which answers in the page, and `notes` a
+    line such as why it does not. In the modes "explore" and "follow" the local server answers, for
+    a run that is finished or trains.
     """
     live, notes = live or {}, notes or {}
     is_tried = bool(live) or mode != "report"

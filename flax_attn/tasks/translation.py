@@ -121,11 +121,9 @@ class TextsOfTexts(Task):
         beam: int | None = None,
         num_best: int = 1,
     ) -> Prediction:
-        """Translates a text, or several, by the first seed.
+        """Translates a text, or several, by the first seed, and by the beam of the run for None.
 
-        Args:
-            beam: of the search; None for that of the run.
-            num_best: how many translations of each text are wanted, at most the beam.
+        Of each text it returns the `num_best` translations, at most as many as the beam.
         """
         beam = self.recipe.decoding.beam if beam is None else beam
         schema.convert("beam (--beam)", beam, Annotated[int, Meta(ge=1, le=MOST_BEAM)])

@@ -110,11 +110,7 @@ class TrainState:
     ) -> "TrainState":
         """Keeps the parameters if they are the best so far, lowers the rate, or stops.
 
-        Args:
-            score: on validation after the epoch, lower is better.
-            epoch: its number.
-            plateau: when and how the rate falls.
-            patience: stops after so many epochs without a best one; 0 never.
+        It stops after `patience` epochs without a best one; 0 never. A lower `score` is better.
         """
         better = score < self.best_score
         best_epoch = jnp.where(better, jnp.asarray(epoch, jnp.int32), self.best_epoch)

@@ -54,12 +54,7 @@ def numbers_that_fit(
 def make_mesh(
     num_seeds: int, batch_size: int, num_devices: int | None = None, sequence: int = 1
 ) -> Mesh:
-    """Makes the mesh of all devices, or of as many as divide the work.
-
-    Args:
-        num_seeds, batch_size: the work to divide.
-        num_devices: uses the first ones alone; None for all.
-        sequence: the number of devices that share each sequence.
+    """Makes the mesh of the first `num_devices`, or of all, as many of them as divide the work.
 
     Raises:
         UsageError: several processes whose devices do not divide the work, or too few devices to

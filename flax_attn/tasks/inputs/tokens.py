@@ -223,9 +223,7 @@ def check_vocabulary(data: LanguageData, text: str) -> None:
 def check_lengths(data: LanguageData, batches: Mapping[str, Batch]) -> int:
     """Returns the tokens of the text to train on.
 
-    Raises:
-        UsageError: there are too few of them to draw passages from, or a split that is measured is
-            shorter than one passage.
+    Raises a UsageError for too few to draw passages from, or for a split shorter than a passage.
     """
     lengths = {name: int((batch["targets"] > 0).sum()) + 1 for name, batch in batches.items()}
     for name, length in lengths.items():

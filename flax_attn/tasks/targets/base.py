@@ -101,13 +101,9 @@ class Target(abc.ABC):
     def results(
         self, outputs: Sequence[np.ndarray], targets: np.ndarray, shown: int, raw: UserInput
     ) -> Evaluation:
-        """Evaluates the outputs of every seed on the test split.
+        """Evaluates the outputs `(n, ...)` of every seed on the test split.
 
-        Args:
-            outputs: `(n, ...)` by seed.
-            targets: encoded ones.
-            shown: how many examples a run keeps.
-            raw: the targets in the user's units.
+        The targets are encoded, and `raw` in the user's units. A run keeps the first `shown` rows.
         """
         raise NotImplementedError
 
