@@ -113,12 +113,10 @@ def curve(rows: list[Row], metric: str) -> tuple[np.ndarray, np.ndarray]:
     """
     rows = [row for row in rows if metric in row]
     seeds = sorted({row["seed"] for row in rows})
-    steps = (
-        np.array([row["step"] for row in rows if row["seed"] == seeds[0]])
-        if seeds
-        else np.array([])
+    steps = [row["step"] for row in rows if row["seed"] == seeds[0]]
+    return np.array(steps), np.array(
+        [[row[metric] for row in rows if row["seed"] == seed] for seed in seeds]
     )
-    return steps, np.array([[row[metric] for row in rows if row["seed"] == seed] for seed in seeds])
 
 
 def late_median(rows: list[Row], metric: str, epochs: int = 10) -> float:
