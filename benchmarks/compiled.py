@@ -215,17 +215,17 @@ def exchanges(text: str) -> dict[str, int]:
 
 
 def of_config(
-    platform: str, name: str, manual_dir: Path | None, precision: str = "float32"
+    platform: str, name: str, manual_dir: Path | None, changes: dict[str, Any] | None = None
 ) -> tuple[int, Compiled, Compiled]:
     """The seeds of a config, and what its training steps and its evaluation need for all of them.
 
-    The configs of one's own data get a small file.
+    Keys of the config are changed. The configs of one's own data get a small file.
     """
     from benchmarks import ours
     from tests.test_configs import OWN, load, write_own
 
     values = load(name)
-    values.precision = precision
+    values.update_from_flattened_dict(changes or {})
     options = LEAST_EFFORT[platform] if name in LARGE else None
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -113,9 +113,18 @@ def test_a_config_compiles_and_fits(platform, name, manual_dir):
 )
 @pytest.mark.usefixtures("cuda")
 def test_attention_in_bfloat16_takes_the_kernel_in_every_block(name, blocks, manual_dir):
-    _, steps, _ = compiled.of_config("cuda", name, manual_dir, "bfloat16")
+    _, steps, _ = compiled.of_config("cuda", name, manual_dir, {"precision": "bfloat16"})
     calls = re.findall(r'custom_call_target="__cudnn\$fmhaSoftmax(\w*)"', steps.text)
     assert [calls.count(kind) for kind in ("", "Backward")] == [blocks, blocks]
+
+
+def test_a_tpu_multiplies_in_bfloat16_and_takes_the_kernel_for_long_texts(tpu, manual_dir):
+    changes = {"precision": "bfloat16", "data.max_length": 4096, "batch_size": 4}
+    _, steps, _ = compiled.of_config("tpu", "shakespeare_char", manual_dir, changes)
+    kernels = steps.text.count('custom_call_target="tpu_custom_call"')
+    assert kernels == 3 * 4  # of 4 blocks: forward, and the gradients of queries and of keys
+    products = re.findall(r"= (\w+)\[\S* (?:dot|convolution)\(", steps.text)
+    assert set(products) == {"bf16"}
 
 
 @pytest.mark.parametrize("name", ["causal", "causal window 4096"])
