@@ -1,97 +1,63 @@
-"""Attention itself: time and memory on this machine, beside PyTorch's SDPA and flex_attention.
+"""Attention itself on this machine, beside PyTorch's SDPA, `jax.nn`, `flax.linen` and `flax.nnx`.
 
-    python -m benchmarks.attention [--only NAME ...] [--repeats 5] [--output benchmarks-out]
-
-Arrays are float32, batch 1, heads of 64: 4 heads from a length of 8,192 on, else 8. Each side has
-its arrays in its own order of axes. Equal work is checked before it is timed: contexts and
-gradients agree to 1e-4 of the largest number. Calls take turns in one process. Figures are medians
-after a warm-up. The backward pass is that of the sum of squares of the context. `--only` runs some
-of these groups:
-
-    sdpa       ours without weights beside SDPA: all keys and causal, 512 to 8,192
-    jax        ours beside jax.nn and flax.linen, 128 to 2,048
-    causal     ours causal beside ours over all keys, 4,096
-    weights    what a mask costs where the weights are returned, 512 and 2,048
-    window     a causal window of 256 beside all keys and flex_attention, 8,192; 8,192 to 65,536
-    visible    lengths, segments and a mask of positions beside all keys, 8,192
-    memory     buffers that XLA plans for each case, 8,192 to 65,536
-    decoding   one query with a cache of 4,096 keys beside SDPA, batch 1 and 16
-    figure     time over length for all keys, causal and a window, as a picture
-
-It prints a table for each group and writes `attention.jsonl`, one line a row, and `attention.png`.
-PyTorch compiles flex_attention with a C++ compiler, which must be there.
+Arrays are float32, with 4 heads of 64 and as many texts as make 2,048 tokens, at least one. A quick
+run has one head at length 8,192. Each side has its arrays in its own order of axes. Equal work is checked before it is timed: contexts and
+gradients agree to 1e-4 of the largest number. The backward pass is that of the sum of squares of
+the context. PyTorch compiles flex_attention with a C++ compiler, which must be there.
 """
 
-import argparse
-import sys
-import traceback
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TextIO
+import functools
+from collections.abc import Iterator
 
-from rich.console import Console
+from benchmarks import attention_cases as cases
+from benchmarks import timing
+from benchmarks.attention_figure import HEADS
+from benchmarks.attention_forms import DENSE, Call, check, flex, ours, sdpa
 
-from benchmarks import attention_figure, timing
-from benchmarks import attention_groups as groups
-from benchmarks.attention_rows import Row, tabulate
-from flax_attn.analysis.drawing import save
-
-GROUPS: dict[str, Callable[[int, int], Iterator[Row]]] = {
-    "sdpa": groups.against_sdpa,
-    "jax": groups.against_jax,
-    "causal": groups.causal,
-    "weights": groups.weights,
-    "window": groups.window,
-    "visible": groups.visible,
-    "memory": groups.memory,
-    "decoding": groups.decoding,
-    "figure": attention_figure.rows,
-}
-SHRINK = 16  # by which `--quick` divides lengths
+TOKENS = 2048
+LENGTHS = (128, 512, 2048, 8192)
+LONGER = 16_384  # where what keeps all weights has no room
+PASSES = {"forward": False, "forward and backward": True}  # whether the backward pass is there
+CALLS = 50  # of one step of decoding, in each turn: one by itself is too short
 
 
-def run(name: str, sizes: tuple[int, int], file: TextIO) -> tuple[list[Row], bool]:
-    """Returns the rows of one group, which are written, and whether the group reached its end."""
-    rows, whole = [], True
-    try:
-        for row in GROUPS[name](*sizes):
-            rows.append(row)
-            file.write(row.line(name))
-            file.flush()
-    except Exception:
-        whole = False
-        print(f"{name} failed:\n{traceback.format_exc()}", file=sys.stderr)
-    return rows, whole
+def rows(quick: bool) -> Iterator[timing.Row]:
+    repeats, lengths = (1, LENGTHS) if quick else (5, (*LENGTHS, LONGER))
+    for make in (cases.all_keys, cases.causal, cases.window, half):
+        for length in lengths:
+            heads = 1 if quick and length == max(LENGTHS) else HEADS
+            case = make(length, heads, batch_of(length))
+            for passes, backward in PASSES.items():
+                forms = {"SDPA": sdpa} | (DENSE if length <= max(LENGTHS) else {})
+                if make is cases.window and not backward and not quick:
+                    forms["flex_attention"] = flex
+                forms = {"ours": ours} | forms
+                calls = {name: form(case, backward) for name, form in forms.items()}
+                check(calls)
+                yield row(f"{case.name}, {length}, {passes}", calls, repeats)
+    for batch in (1, 16):
+        case = cases.decoding(4096, 8, batch)
+        calls = {"ours": ours(case, False), "SDPA": sdpa(case, False)}
+        check(calls)
+        often = {name: functools.partial(repeat, call) for name, call in calls.items()}
+        yield row(f"one query, {case.length} keys, batch {batch}", often, repeats, CALLS)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.attention",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--only", nargs="+", choices=GROUPS, default=list(GROUPS), metavar="NAME", help="groups")
-    add("--repeats", type=int, default=5, help="turns of each call")
-    add("--output", type=Path, default=Path("benchmarks-out"), help="folder for rows and figure")
-    add("--quick", action="store_true", help=argparse.SUPPRESS)  # tiny lengths: tries the program
-    args = parser.parse_args()
-    sizes = (SHRINK, 1) if args.quick else (1, args.repeats)  # what divides lengths, and repeats
-    args.output.mkdir(parents=True, exist_ok=True)
-    console, failed = Console(width=None if sys.stdout.isatty() else 160), []
-    console.print(timing.machine())
-    with open(args.output / "attention.jsonl", "w") as file:
-        for name in args.only:
-            rows, whole = run(name, sizes, file)
-            console.print(tabulate(name, rows))
-            if not whole:
-                failed.append(name)
-            elif name == "figure":
-                print(f"wrote {save(attention_figure.draw(rows), args.output / 'attention.png')}")
-    print(f"wrote {args.output / 'attention.jsonl'}")
-    if failed:
-        sys.exit(f"failed, see above: {', '.join(failed)}")
+half = functools.partial(cases.key_lengths, share=2)
 
 
-if __name__ == "__main__":
-    main()
+def batch_of(length: int) -> int:
+    return max(1, TOKENS // length)
+
+
+def row(case: str, calls: dict[str, Call], repeats: int, number: int = 1) -> timing.Row:
+    """Returns milliseconds of calls that take turns, in more rounds where they are short."""
+    seconds = timing.alternate(calls, repeats, least=0.1 if repeats == 1 else 1.0)
+    ms = {name: 1e3 * value / number for name, value in seconds.items()}
+    return timing.Row("attention", case, "ms", ms.pop("ours"), ms)
+
+
+def repeat(call: Call) -> tuple:
+    for _ in range(CALLS):
+        last = call()
+    return last

@@ -78,26 +78,8 @@ def segments(length: int, heads: int, batch: int = 1) -> Case:
     return Case(f"8 segments of {size}", length, heads, batch, visible=same, arrays=arrays)
 
 
-def recent(length: int, heads: int, batch: int = 1) -> Case:
-    """The last eighth of the keys up to the query, by a mask that is a function of positions."""
-    size = length // 8
-    visible: Visible = lambda queries, keys: (keys <= queries) & (queries - keys < size)
-    name, options = f"mask of the last {size}", {"mask": visible}
-    return Case(name, length, heads, batch, visible=visible, options=options)
-
-
 def decoding(length: int, heads: int, batch: int = 1) -> Case:
     """Makes one query, at the position of the last key of a full cache."""
     sizes = {"query_offset": length - 1, "key_lengths": length}
     arrays = {name: np.full(batch, number, np.int32) for name, number in sizes.items()}
     return Case("one query", length, heads, batch, 1, options={"causal": True}, arrays=arrays)
-
-
-def visible_blocks(case: Case, size: int) -> tuple[int, int]:
-    """How many blocks of `size` queries and keys hold a visible pair, and how many there are."""
-    starts, offsets = range(0, case.length, size), np.arange(size)
-    if case.visible is None:
-        return len(starts) ** 2, len(starts) ** 2
-    pairs = ((i + offsets[:, None], j + offsets[None]) for i in starts for j in starts)
-    some = [bool(np.any(case.visible(*positions))) for positions in pairs]
-    return sum(some), len(some)

@@ -6,6 +6,7 @@ query, key and value. JAX has arrays `(batch, length, heads, width)`, PyTorch ha
 `(batch, heads, length, width)`.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
 from benchmarks.attention_cases import Case
 from flax_attn.attention import dot_product_attention
@@ -22,25 +24,41 @@ Call = Callable[[], tuple]
 TOLERANCE = 1e-4
 
 
-def ours(case: Case, backward: bool, need_weights: bool = False) -> Call:
-    """`flax_attn`; the weights, where they are needed, are returned too."""
-    return blocking(*program(case, backward, need_weights))
+def ours(case: Case, backward: bool) -> Call:
+    """Calls `flax_attn` without weights."""
+    function = functools.partial(dot_product_attention, need_weights=False, **case.options)
+    return blocking(*jitted(function, case, backward))
 
 
 def jax_nn(case: Case, backward: bool) -> Call:
-    without_weights = lambda *args: (jax.nn.dot_product_attention(*args), None)
-    return blocking(*jitted(without_weights, case, backward))
+    options: dict[str, Any] = {"is_causal": case.options.get("causal", False)}
+    if "window" in case.options:
+        options["local_window_size"] = case.options["window"]
+
+    def attend(*inputs: Any, key_lengths: Any = None) -> tuple:
+        lengths = {"key_value_seq_lengths": key_lengths}
+        return jax.nn.dot_product_attention(*inputs, **options, **lengths), None
+
+    return blocking(*jitted(attend, case, backward))
 
 
-def linen(case: Case, backward: bool) -> Call:
-    without_weights = lambda *args: (nn.dot_product_attention(*args), None)
-    return blocking(*jitted(without_weights, case, backward))
+def with_mask(function: Callable[..., Any], case: Case, backward: bool) -> Call:
+    """Calls a function of Flax, which takes the visible pairs as an array."""
+    attend = lambda *inputs, mask=None: (function(*inputs, mask=mask), None)
+    positions = np.arange(case.length)
+    arrays = {}
+    if case.visible is not None:
+        visible = case.visible(positions[:, None], positions[None])
+        arrays["mask"] = np.broadcast_to(visible, (1, 1, case.length, case.length))
+    return blocking(*jitted(attend, dataclasses.replace(case, arrays=arrays), backward))
 
 
-def program(case: Case, backward: bool, need_weights: bool = False) -> tuple[Any, tuple]:
-    """Ours as a jitted function, and its arguments."""
-    function = functools.partial(dot_product_attention, need_weights=need_weights, **case.options)
-    return jitted(function, case, backward)
+# Forms that keep all weights.
+DENSE: dict[str, Callable[[Case, bool], Call]] = {
+    "jax.nn": jax_nn,
+    "flax.linen": functools.partial(with_mask, nn.dot_product_attention),
+    "flax.nnx": functools.partial(with_mask, nnx.dot_product_attention),
+}
 
 
 def jitted(function: Callable[..., tuple], case: Case, backward: bool) -> tuple[Any, tuple]:

@@ -1,13 +1,10 @@
 """A small GPT beside PyTorch: milliseconds of a training step, and seconds to write 500 characters.
 
-    python -m benchmarks.language [--quick]
-
 Sizes are those of nanoGPT's recipe for a CPU: 4 blocks of width 128, 4 heads, passages of 64
 characters, learned positions. Both sides have the same parameters, and their losses must agree to
 1e-4. PyTorch writes once as nanoGPT does, without a cache, and once with one.
 """
 
-import argparse
 import functools
 import tempfile
 from collections.abc import Callable, Iterator
@@ -81,18 +78,3 @@ def rows(quick: bool) -> Iterator[timing.Row]:
         yield timing.Row(
             "language", f"500 characters, {number} at once", "s", times.pop("ours"), times
         )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="one turn each")
-    print(timing.machine())
-    for row in rows(parser.parse_args().quick):
-        ratios = ", ".join(f"{name} / ours {ratio:.2f}" for name, ratio in row.ratios().items())
-        print(f"{row.case:30s} ours {row.ours:8.3f} {row.unit}; {ratios}")
-
-
-if __name__ == "__main__":
-    main()

@@ -9,8 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from flax_attn import schema
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.face import take_data
+from flax_attn.experiment.loading import Model
 from flax_attn.experiment.programs import (
     build_model,
     count_steps,
@@ -44,7 +46,10 @@ class Ours(NamedTuple):
 
 def load(values: Any, data: Any = None, manual_dir: Path | None = None) -> tuple[Any, Any, Any]:
     """Returns the config, the task and the model of a `ConfigDict`, with data from Python."""
-    config = Config.of(values, content=None if data is None else take_data(values, data))
+    flat, content = schema.flatten(values), None
+    if data is not None:
+        flat, content = take_data(flat, data)
+    config = Config.of(flat, content=content)
     task = config.task.load(config.data, config.recipe, manual_dir)
     return config, task, build_model(config, task.kept.sizes)
 
@@ -66,6 +71,13 @@ def prepare(values: Any, data: Any = None) -> Ours:
         now[0] = jax.block_until_ready(programs.train_epoch(now[0], 1, rows))[0]
 
     return Ours(config, model, task.kept.sizes, first[0], batch, float(loss), train)
+
+
+def untrained(values: Any, data: Any) -> Model:
+    """Returns a model with its first parameters, which predicts as a trained one does."""
+    config, task, model = load(values, data)
+    one = make_one_seed(config, model, task, count_steps(config, task))
+    return Model(Path(), task, model, {0: one.create(jnp.uint32(0)).params})
 
 
 def is_regression(batch: Any) -> bool:

@@ -1,22 +1,17 @@
 """Milliseconds of a training step of every model of the tutorials, beside PyTorch, `flax.linen` and
 Keras.
 
-    python -m benchmarks.steps [--only NAME ...] [--repeats 5] [--compile]
-
 Ours runs as it trains: a scan over the steps of an epoch, with the order of the rows and the
 metrics. The others call a step on one batch again and again. All start with the same parameters,
 and their losses on one batch agree.
 """
 
-import argparse
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks import (
     keras_models,
@@ -38,7 +33,10 @@ from configs import (
     sst_gru_attention,
     translate_multi30k,
 )
+from flax_attn.config_files import read
 from flax_attn.experiment.config import Config
+
+PRECISION_STEPS = 20
 
 
 class Case(NamedTuple):
@@ -118,8 +116,6 @@ CASES = {
         4,
     ),
 }
-# and the first two are much like the models that attend beside them
-SLOW_TO_COMPILE = ("CNN", "RNN + attention", "seq2seq")
 
 
 def measure(name: str, repeats: int, compiled: bool = False) -> dict[str, float]:
@@ -159,33 +155,21 @@ def again(step: Callable[[], Any], number: int) -> None:
 
 
 def rows(quick: bool, name: str) -> Iterator[timing.Row]:
-    if quick and name in SLOW_TO_COMPILE:
-        return
     times = measure(name, 1 if quick else 9, compiled=not quick)
     yield timing.Row("training step", name, "ms", times.pop("ours"), times)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--compile", action="store_true", help="PyTorch compiled, too")
-    args = parser.parse_args()
-    times = {name: measure(name, args.repeats, args.compile) for name in args.only}
-    peers = list(dict.fromkeys(peer for ms in times.values() for peer in ms if peer != "ours"))
-    heads = ["ours, ms", *(f"{peer}, ms" for peer in peers), *(f"{peer} / ours" for peer in peers)]
-    table = Table("model", *heads, title=timing.machine())
-    for name, ms in times.items():
-        cells = [f"{ms[peer]:.2f}" if peer in ms else "-" for peer in ("ours", *peers)]
-        cells += [f"{ms[peer] / ms['ours']:.2f}" if peer in ms else "-" for peer in peers]
-        table.add_row(name, *cells)
-    Console(width=120).print(table)
-    for peer in peers:
-        ratios = [ms[peer] / ms["ours"] for ms in times.values() if peer in ms]
-        print(f"{peer} / ours: least {min(ratios):.2f}, median {np.median(ratios):.2f}")
-
-
-if __name__ == "__main__":
-    main()
+def precision(quick: bool) -> Iterator[timing.Row]:
+    """Trains some steps in bfloat16, and from the same parameters in float32."""
+    names = ("shapes_attention:quick", "induction:quick", "dates_bahdanau:quick")
+    for name in names[: 1 if quick else None]:
+        losses, turns = {}, {}
+        for dtype in ("bfloat16", "float32"):
+            values = read(name)
+            values.precision = dtype
+            turns[dtype] = ours.some_steps(values, PRECISION_STEPS, None)
+            losses[dtype] = turns[dtype]()
+        seconds = timing.alternate(turns, 1 if quick else 5)
+        ms = {dtype: 1e3 * value / PRECISION_STEPS for dtype, value in seconds.items()}
+        for case, unit, both in (("loss", "", losses), ("step", "ms", ms)):
+            yield timing.Row(f"bfloat16, {case}", name, unit, both.pop("bfloat16"), both)

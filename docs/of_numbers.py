@@ -76,15 +76,15 @@ def additive() -> Figure:
 def attention_time() -> Figure:
     """Draws the time of attention over length, in a window and without."""
     from benchmarks import attention_figure
-    from benchmarks.attention_rows import PASSES, Row
 
-    backward = next(name for name, has_backward in PASSES.items() if has_backward)
-    rows = []
-    for row in read("attention_time"):
-        figures = {form: float(row[form]) for form in ("ours", "SDPA") if row[form]}
-        rows.append(Row(row["keys"], int(row["length"]), passes=backward, figures=figures))
+    measured = {
+        (row["keys"], int(row["length"])): {
+            form: float(row[form]) for form in attention_figure.NAMES if row[form]
+        }
+        for row in read("attention_time")
+    }
     _, _, machine = lines_of("attention_time")[0].partition(" on ")
-    return attention_figure.draw(rows, machine)
+    return attention_figure.draw(measured, machine)
 
 
 def scale() -> Figure:

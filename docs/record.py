@@ -1,6 +1,6 @@
 """Writes the numbers of pictures into `docs/numbers`, from runs and from a measurement.
 
-    python -m docs.record [NAME ...] [--runs runs] [--measured benchmarks-out/attention.jsonl]
+    python -m docs.record [NAME ...] [--runs runs] [--measured benchmarks-out/rows.jsonl]
 
 `python -m docs.draw` draws these pictures from the numbers, so it needs no run. The runs, and the
 rows of the measurement, are those of these commands:
@@ -8,7 +8,7 @@ rows of the measurement, are those of these commands:
     flax-attn train shakespeare_char --manual_dir=DIR
     flax-attn train induction
     flax-attn train dates_bahdanau
-    python -m benchmarks.attention --only figure
+    python -m benchmarks --only attention
 """
 
 import argparse
@@ -27,6 +27,7 @@ from flax_attn.analysis.translation import words_of
 from flax_attn.runs.reading import Record, read
 
 FORMS = "ours", "SDPA"  # which the picture of time shows
+BOTH = "forward and backward"
 EXAMPLE = 0  # of the test split, whose translation is shown
 
 
@@ -97,15 +98,17 @@ def dates_alignment(runs: Path) -> list[Path]:
 
 
 def attention_time(measured: Path) -> list[Path]:
-    from benchmarks.attention_rows import PASSES
+    from benchmarks.attention import batch_of
+    from benchmarks.attention_figure import LINES
 
     rows = [json.loads(line) for line in measured.read_text(encoding="utf-8").splitlines()]
-    rows = [row for row in rows if row["comparison"] == "attention, figure"]
-    shown = [
-        (row["case"], row["length"], *(row["figures"].get(form, "") for form in FORMS))
-        for row in rows
-        if PASSES[row["passes"]]
-    ]
+    shown = []
+    for row in rows:
+        keys, *others = row["case"].split(", ")
+        if row["comparison"] == "attention" and keys in LINES and others[1] == BOTH:
+            length = int(others[0])
+            figures = row["ours"], row["peers"]["SDPA"]
+            shown.append((keys, length, *(value / batch_of(length) for value in figures)))
     said = f"milliseconds, forward and backward, on {rows[0]['machine']}"
     return [write("attention_time", said, ("keys", "length", *FORMS), shown)]
 
@@ -123,7 +126,7 @@ def main() -> None:
     add, names = parser.add_argument, [*OF_RUNS, "attention_time"]
     add("names", nargs="*", metavar="NAME", default=names, help=", ".join(names))
     add("--runs", type=Path, default=Path("runs"), help="the folder of the runs")
-    add("--measured", type=Path, default=Path("benchmarks-out/attention.jsonl"), help="the rows")
+    add("--measured", type=Path, default=Path("benchmarks-out/rows.jsonl"), help="the rows")
     args = parser.parse_args()
     for name in args.names:
         paths = OF_RUNS[name](args.runs) if name in OF_RUNS else attention_time(args.measured)
