@@ -8,7 +8,8 @@ import pytest
 
 import benchmarks
 from benchmarks import accelerator
-from benchmarks.attention_cases import causal
+from benchmarks.attention_cases import all_keys, causal, key_lengths, window
+from benchmarks.attention_forms import DENSE, check, ours
 from flax_attn.attention.forms import blockwise
 
 pytestmark = pytest.mark.slow
@@ -21,6 +22,12 @@ def test_a_benchmark_can_be_imported(name):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"needs {package}")
     importlib.import_module(f"benchmarks.{name}")
+
+
+@pytest.mark.parametrize("make", [all_keys, causal, window, key_lengths])
+def test_the_forms_of_attention_in_jax_do_equal_work(make):
+    forms = {"ours": ours, **DENSE}
+    check({name: form(make(320, heads=1), True) for name, form in forms.items()})
 
 
 def test_the_check_of_an_accelerator_passes_on_a_cpu():

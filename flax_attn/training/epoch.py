@@ -1,9 +1,8 @@
 """Training of one seed as pure functions: its state, its steps, an epoch, and an evaluation.
 
 The steps run in a loop of XLA, many in one call, given a convolution that keeps its speed inside a
-loop. `python -m benchmarks.steps --calls` measures it beside a loop over calls of one jitted step,
-which on 2 CPU cores took 1.1 to 2.3 times as long, whatever the model. Between the calls, each of
-which takes a chunk of an epoch, training can stop and save.
+loop. A loop over calls of one jitted step took 1.1 to 2.3 times as long on 2 CPU cores, whatever
+the model. Between the calls, each of which takes a chunk of an epoch, training can stop and save.
 
 Everything random follows from three numbers: the seed, the epoch and the step.
 """
