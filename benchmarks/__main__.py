@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import jax
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
@@ -79,6 +80,7 @@ def main() -> None:
         help="a folder for the rows and the figure",
     )
     args = parser.parse_args()
+    jax.config.update("jax_enable_compilation_cache", False)  # compiling is measured, too
     args.output.mkdir(parents=True, exist_ok=True)
     rows, failed = [], []
     with open(args.output / "rows.jsonl", "w") as file:
