@@ -9,7 +9,6 @@ import functools
 import json
 import re
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -63,6 +62,7 @@ def process(*arguments: str | Path, cache: str, line: str = "") -> Process:
 
 def started(*arguments: str | Path, cache: str) -> subprocess.Popen[str]:
     variables = ["env", f"JAX_COMPILATION_CACHE_DIR={cache}", "PYTHONUNBUFFERED=1"]
+    variables.append(f"TMPDIR={Path(cache).parent}")  # what a demo unpacks is removed with it
     command = [*variables, sys.executable, *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
@@ -221,4 +221,4 @@ def demo(cache: str) -> float:
                 assert json.load(reply)["error"] is None
             return time.perf_counter() - began
         finally:
-            running.send_signal(signal.SIGINT)
+            running.terminate()  # an interrupt is ignored where a shell runs this in the background
