@@ -47,12 +47,13 @@ from flax_attn.types import Tree
 if TYPE_CHECKING:
     from flax_attn.attention.core import Call
 
-SMALLEST, LARGEST = 64, 1024
+SMALLEST, LARGEST = 128, 1024
 CPU_BLOCK = 2**21  # numbers in the largest array of one block: 8 MiB in float32
-# Below so many numbers, or tokens, all scores at once are as fast. Where blocks are hidden, it is a
-# quarter of the numbers and half of the tokens: gradients of 2 x 8 x 512 x 512 take 0.4 to 0.5 of
-# the time in blocks with a window of 128, causality or half of the keys, and 0.8 with all keys.
-CPU_DENSE, CPU_SHORT = 2**22, 512
+CPU_DENSE = 2**22  # numbers up to which all scores at once are as fast
+# The same where blocks are hidden, from so many tokens on. On two cores, gradients at 2 x 8 x 512 x
+# 512 take 0.55 of the time in blocks with a window of 128, 0.6 with half of the keys, and 0.7 with
+# causality; at 8 x 8 x 256 x 256, blocks gain nothing.
+CPU_DENSE_HIDDEN, CPU_SHORT = 2**20, 512
 DENSE = 2**28  # numbers up to which all scores fit in memory elsewhere: 1 GiB in float32
 
 
@@ -92,9 +93,9 @@ def block_size(call: "Call") -> int | None:
         size = min(size, visible.window_size / 2)
     size = 2 ** int(math.log2(min(max(size, SMALLEST), LARGEST)))
     hides_blocks = visible.limits & {"right", "left", "query_lengths", "key_lengths"}
-    dense, short = (CPU_DENSE // 4, CPU_SHORT // 2) if hides_blocks else (CPU_DENSE, CPU_SHORT)
     longest = max(num_queries, num_keys)
-    return None if largest < dense or longest < short or size >= longest else size
+    most = CPU_DENSE_HIDDEN - 1 if hides_blocks and longest >= CPU_SHORT else CPU_DENSE
+    return size if largest > most and size < longest else None
 
 
 def _largest_inside(call: "Call") -> int:
