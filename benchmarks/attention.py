@@ -1,10 +1,10 @@
 """Attention itself on this machine, beside PyTorch's SDPA, `jax.nn`, `flax.linen` and `flax.nnx`.
 
 Arrays are float32, with 4 heads of 64 and as many texts as make 2,048 tokens, at least one. At
-length 8,192, a quick run has 2 heads, and SDPA alone beside them. Each side has its arrays in its own order of axes. Equal work is
-checked before it is timed: contexts and gradients agree to 1e-4 of the largest number. The backward
-pass is that of the sum of squares of the context. PyTorch compiles flex_attention with a C++
-compiler, which must be there.
+length 8,192, a quick run has 2 heads, and SDPA alone beside them. Each side has its arrays in its
+own order of axes. Equal work is checked before it is timed: contexts and gradients agree to 1e-4 of
+the largest number. The backward pass is that of the sum of squares of the context. PyTorch compiles
+flex_attention with a C++ compiler, which must be there.
 """
 
 import functools
