@@ -19,7 +19,6 @@ TOKENS = 2048
 LENGTHS = (128, 512, 2048, 8192)
 LONGER = 16_384  # where what keeps all weights has no room
 PASSES = {"forward": False, "forward and backward": True}  # whether the backward pass is there
-CALLS = 50  # of one step of decoding, in each turn: one by itself is too short
 
 
 def rows(quick: bool) -> Iterator[timing.Row]:
@@ -37,12 +36,6 @@ def rows(quick: bool) -> Iterator[timing.Row]:
                 calls = {name: form(case, backward) for name, form in forms.items()}
                 check(calls)
                 yield row(f"{case.name}, {length}, {passes}", calls, repeats)
-    for batch in (1, 16):
-        case = cases.decoding(4096, 8, batch)
-        calls = {"ours": ours(case, False), "SDPA": sdpa(case, False)}
-        check(calls)
-        often = {name: functools.partial(repeat, call) for name, call in calls.items()}
-        yield row(f"one query, {case.length} keys, batch {batch}", often, repeats, CALLS)
 
 
 half = functools.partial(cases.key_lengths, share=2)
@@ -52,14 +45,8 @@ def batch_of(length: int) -> int:
     return max(1, TOKENS // length)
 
 
-def row(case: str, calls: dict[str, Call], repeats: int, number: int = 1) -> timing.Row:
+def row(case: str, calls: dict[str, Call], repeats: int) -> timing.Row:
     """Returns milliseconds of calls that take turns, in more rounds where they are short."""
     seconds = timing.alternate(calls, repeats, least=0.1 if repeats == 1 else 1.0)
-    ms = {name: 1e3 * value / number for name, value in seconds.items()}
+    ms = {name: 1e3 * value for name, value in seconds.items()}
     return timing.Row("attention", case, "ms", ms.pop("ours"), ms)
-
-
-def repeat(call: Call) -> tuple:
-    for _ in range(CALLS):
-        last = call()
-    return last
