@@ -76,10 +76,3 @@ def segments(length: int, heads: int, batch: int = 1) -> Case:
     arrays = {"query_segments": ids, "key_segments": ids}
     same: Visible = lambda queries, keys: queries // size == keys // size
     return Case(f"8 segments of {size}", length, heads, batch, visible=same, arrays=arrays)
-
-
-def decoding(length: int, heads: int, batch: int = 1) -> Case:
-    """Makes one query, at the position of the last key of a full cache."""
-    sizes = {"query_offset": length - 1, "key_lengths": length}
-    arrays = {name: np.full(batch, number, np.int32) for name, number in sizes.items()}
-    return Case("one query", length, heads, batch, 1, options={"causal": True}, arrays=arrays)
