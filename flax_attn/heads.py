@@ -32,6 +32,7 @@ from flax_attn.types import Tree
 
 PerHead = Mapping[str, Float[Array, " heads"]]  # a number for each head, by the path of its layer
 Objective = Callable[[Tree], Float[Array, ""]]  # from the outputs of a model to one number
+ROWS = 16  # that a block of a large model computes at once
 
 
 def _times(context: Array, name: str, numbers: PerHead) -> Array:
@@ -106,7 +107,7 @@ def contexts_of(model: nn.Module, params: Params, inputs: Inputs) -> dict[str, A
 
     No such layer, one in a loop, and one that is called twice are a ValueError.
     """
-    if isinstance(model, InBlocks) and by_block.is_large(model, params):
+    if by_block.is_large(model, params):
         return _through(model, params, inputs)[1]
     return _contexts(model, params, inputs)
 
@@ -147,7 +148,7 @@ def effects(
     serves all heads, and of a large model all blocks. A measure that does not make one number `()`
     of the outputs is a ValueError.
     """
-    if isinstance(model, InBlocks) and by_block.is_large(model, params):
+    if by_block.is_large(model, params):
         return _effects_by_block(model, params, inputs, measure, source)
     return _effects(model, params, inputs, measure, source)
 
@@ -179,15 +180,20 @@ def _effects_by_block(
     numbers, sign = {}, -1 if source is None else 1
     for name, context in contexts.items():
         rows, count = len(context), context.shape[-2]
-        repeated = lambda array, n=count: jnp.tile(array, (n, *[1] * (jnp.ndim(array) - 1)))
-        own, of_inputs = int(re.findall("[0-9]+", name)[0]), jax.tree.map(repeated, inputs)
-        other = repeated(jnp.broadcast_to(others[name], context.shape))
-        patch = {_within(name): (other, jnp.repeat(jnp.eye(count), rows, axis=0))}
-        x = repeated(states[own])
-        for i in range(own, model.num_blocks):
-            x, _ = _block(model, params, i, x, of_inputs, patch if i == own else {})
-        x = x.reshape(count, rows, *x.shape[1:])
-        numbers[name] = sign * (_numbers(model, params, x, measure) - before)
+        first, other = int(re.findall("[0-9]+", name)[0]), others[name]
+        # some heads at once: more rows than these gain nothing, and need their memory
+        some = max(n for n in range(1, count + 1) if not count % n and n * rows <= max(ROWS, rows))
+        repeated = lambda array, n=some: jnp.tile(array, (n, *[1] * (jnp.ndim(array) - 1)))
+        of_inputs = jax.tree.map(repeated, inputs)
+        other, found = repeated(jnp.broadcast_to(other, context.shape)), []
+        for shares in jnp.eye(count).reshape(-1, some, count):
+            patch = {_within(name): (other, jnp.repeat(shares, rows, axis=0))}
+            x = repeated(states[first])
+            for i in range(first, model.num_blocks):
+                x, _ = _block(model, params, i, x, of_inputs, patch if i == first else {})
+            x = x.reshape(some, rows, *x.shape[1:])
+            found.append(_numbers(model, params, x, measure))
+        numbers[name] = sign * (jnp.concatenate(found) - before)
     return numbers
 
 
@@ -210,8 +216,7 @@ def _block(
     model: InBlocks, params: Params, i: int, x: Array, inputs: Inputs, patch: Tree
 ) -> tuple[Array, dict[str, Array]]:
     number, own = by_block.of_block(model, params, i)
-    lengths = inputs.get("lengths") if isinstance(inputs, dict) else None
-    return _patched_block(model, number, own, x, lengths, patch)
+    return _patched_block(model, number, own, x, by_block.lengths_of(inputs), patch)
 
 
 @functools.partial(jax.jit, static_argnames=("model", "number"))
@@ -223,7 +228,7 @@ def _patched_block(
     lengths: Array | None,
     patch: dict[str, tuple[Array, Array]],
 ) -> tuple[Float[Array, "b t d"], dict[str, Array]]:
-    """Calls a block in which heads say others `(b, q, heads, e)` by shares `(b, heads)`.
+    """Calls a block whose contexts are patched with `(b, q, heads, e)` by shares `(b, heads)`.
 
     Returns the states, and the contexts by path within the block.
     """

@@ -27,7 +27,9 @@ from flax_attn.models import (
     PatchTransformer,
     TranslationTransformer,
     by_block,
+    language,
 )
+from flax_attn.models.generation import NEVER, Sampling, generate
 from flax_attn.published.modules import Encoder
 from tests.models.variables import draw
 
@@ -226,6 +228,25 @@ def test_heads_that_say_what_they_say_on_a_source_restore_what_it_has():
     last = list(ones)[-1]
     halves = {path: one / 2 if path == last else 0 * one for path, one in ones.items()}
     close(look(contexts, halves), look(between, {p: jnp.round(2 * s) for p, s in halves.items()}))
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_heads_of_one_block_are_cut_there_alone_however_a_model_is_compiled(is_large, monkeypatch):
+    monkeypatch.setattr(by_block, "is_large", lambda model, params: is_large)
+    model, params, tokens = model_of("GPT")
+    before = language.logits_of(model, params, tokens)
+    with heads.cut({"blocks_1/attention": [0]}):
+        expected = outputs_of(model, params, tokens)
+        close(language.logits_of(model, params, tokens), expected)
+        prompts = tokens[:1, :4].tolist()
+        written = np.concatenate(list(generate(model, params, prompts, 3, Sampling(0.0))), axis=1)
+    assert np.abs(expected - before).max() > 1e-2
+    row = tokens[:1, :4]
+    for _ in range(3):
+        with heads.cut({"blocks_1/attention": [0]}):
+            last = outputs_of(model, params, row)[:, -1, NEVER:]
+        row = np.concatenate([row, last.argmax(axis=-1)[:, None] + NEVER], axis=1)
+    assert_array_equal(written, row[:, 4:])
 
 
 # --- what heads do ---

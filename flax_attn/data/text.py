@@ -113,7 +113,7 @@ PREPROCESSING: dict[str, Callable[[str], str]] = {
 }
 
 
-@functools.lru_cache(1024)
+@functools.lru_cache(256)
 def cleaned(preprocessing: str, text: str) -> str:
     """Preprocesses a text, once for its tokens and for all that is said of them."""
     return PREPROCESSING[preprocessing](text)

@@ -66,10 +66,10 @@ class Model:
         return prediction
 
     def warm(self, longest: int = 128) -> None:
-        """Compiles `predict` ahead, for texts of up to `longest` tokens, 64 at most.
+        """Compiles `predict` ahead, for texts of up to `longest` tokens, and for images or signals.
 
-        After that no text of these lengths waits for a compilation. Of a published model, it is for
-        16 texts at most.
+        After that, up to 64 inputs wait for no compilation, or 16 of a published model or to
+        translate.
         """
         self.task.warm(self.model, list(self.params.values()), longest)
 

@@ -249,6 +249,7 @@ def with_machine(derived: JsonObject, say: Say) -> JsonObject:
 def load_task(config: Config, manual_dir: Path | None) -> Task:
     """Loads the data of a config and makes its task."""
     name = config.values["data"]["name"]
+    had_gc = gc.isenabled()
     gc.disable()  # rows of texts hold no cycles, and to look through them takes a third of the time
     try:
         return config.task.load(config.data, config.recipe, manual_dir)
@@ -263,7 +264,8 @@ def load_task(config: Config, manual_dir: Path | None) -> Task:
             f"{frame.lineno})"
         ) from error
     finally:
-        gc.enable()
+        if had_gc:
+            gc.enable()
 
 
 def train(
@@ -384,7 +386,7 @@ def restore(folder: Path, start: Snapshot, mesh: Mesh, say: Say) -> Snapshot:
 def compiled(
     programs: Programs, shapes: Tree, seeds: range, rows: Tree, batches: Tree, is_done: bool
 ) -> tuple[Programs, States, epoch.Metrics]:
-    """Compiles the programs of an epoch beside each other, and creates the states meanwhile.
+    """Compiles the programs of an epoch in threads, and creates the states meanwhile.
 
     Where no step is left, the steps and what follows them are not compiled.
     """
@@ -400,7 +402,6 @@ def compiled(
         if not is_done:  # the one that takes longest comes first
             steps = lower("train_steps", states, zeros, of_order, first, first, first, rows)
             compiling["train_steps"] = beside.submit(steps.compile)
-        creating = beside.submit(programs.create, seeds)
         evaluate = lower("evaluate", states.params, states.carry, batches)
         compiling["evaluate"] = beside.submit(evaluate.compile)
         if not is_done:
@@ -408,8 +409,9 @@ def compiled(
             score = placed(jax.ShapeDtypeStruct((len(seeds),), np.float32), everywhere)
             after = lower("after_epoch", states, score, first)
             compiling["after_epoch"] = beside.submit(after.compile)
+        created = programs.create(seeds)  # settings of JAX hold for this thread alone
         done = {name: program.result() for name, program in compiling.items()}
-        return programs._replace(**done), creating.result(), zeros
+        return programs._replace(**done), created, zeros
 
 
 def placed(shapes: Tree, sharding: NamedSharding) -> Tree:

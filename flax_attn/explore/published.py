@@ -23,9 +23,10 @@ from flax_attn.experiment.loading import Model
 from flax_attn.explore.under_lens import NORMALIZERS, Traced
 from flax_attn.models import by_block
 from flax_attn.models.forward import Inputs, Params, check_finite
+from flax_attn.models.language import softmax
 from flax_attn.page.data import safe
 from flax_attn.published.modules import AnyModel, Decoder, VisionTransformer
-from flax_attn.published.tasks import Continued, Prepared, Read, Seen, lengths_of
+from flax_attn.published.tasks import Continued, Prepared, Read, Seen
 from flax_attn.tasks import replies
 from flax_attn.tasks.asking import MOST_TOKENS, Asked, Settings, View, read
 from flax_attn.types import Json, JsonObject, Options, Tree
@@ -85,13 +86,14 @@ class PublishedAnswers:
         """Computes one pass, unless the last one was the same, for another head or for effects."""
         leaves = tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(prepared.inputs))
         key = leaves, asked.settings, view.token
-        if self.last is None or self.last[0] != key:
+        last = self.last  # another thread may put its own there
+        if last is None or last[0] != key:
             arguments = *self._arguments(asked.settings, prepared), view.token or 0
             looked = self._look(
                 self.params, prepared.inputs, *arguments, normalizer=asked.settings.normalizer
             )
-            self.last = key, looked
-        return self.last[1]
+            self.last = last = key, looked
+        return last[1]
 
     def _arguments(self, settings: Settings, prepared: Prepared) -> tuple[Traced, np.ndarray]:
         """Returns the settings as a program takes them, and a factor for each head."""
@@ -164,7 +166,7 @@ class PublishedAnswers:
         states, blocks = [x], []  # one more than blocks
         for i in range(self.model.num_blocks):
             own = by_block.of_block(self.model, params, i)
-            arrays = x, lengths_of(inputs), traced, factors[i], token
+            arrays = x, by_block.lengths_of(inputs), traced, factors[i], token
             x, looked = self.block(*own, *arrays, normalizer=normalizer)
             states.append(x)
             blocks.append(looked)
@@ -225,7 +227,7 @@ class PublishedAnswers:
     def _ended(self, params: Params, x: Float[Array, "n d"]) -> tuple[Array, Array]:
         """Traces the probabilities of the likeliest next tokens, and these, from states."""
         logits: Tree = self.model.apply({"params": params}, x, method="end")
-        shares, tokens = jax.lax.top_k(jax.nn.softmax(logits, axis=-1), NEXT)
+        shares, tokens = jax.lax.top_k(softmax(logits), NEXT)
         return shares, tokens
 
     def _shares(
@@ -245,7 +247,7 @@ class PublishedAnswers:
         x = jnp.asarray(np.broadcast_to(x, (len(hidden), *x.shape)))
         for i in range(self.model.num_blocks):
             own = by_block.of_block(self.model, params, i)
-            arrays = x, lengths_of(inputs), traced, hidden, factors[:, i]
+            arrays = x, by_block.lengths_of(inputs), traced, hidden, factors[:, i]
             x = self.blocks(*own, *arrays, normalizer=normalizer)
         return np.asarray(end(self.model, outside, np.asarray(x)[:, 0], inputs))[:, best]
 

@@ -5,14 +5,15 @@ the deeper a model is. Within another program, parts that are alike are traced o
 """
 
 import functools
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from flax_attn.models.forward import Params
+from flax_attn.attention.lens import current
+from flax_attn.models.forward import Inputs, Params
 from flax_attn.types import Tree
 
 # Numbers in a block. Where there are fewer, to start a program for each block takes longer than to
@@ -47,9 +48,9 @@ class InBlocks(Protocol):
         ...
 
 
-def is_large(model: InBlocks, params: Params) -> bool:
-    """Returns whether the blocks are large enough for a program each."""
-    block = params.get("blocks_0", {})
+def is_large(model: object, params: Params) -> TypeGuard[InBlocks]:
+    """Returns whether a model has blocks that are large enough for a program each."""
+    block = params.get("blocks_0", {}) if isinstance(model, InBlocks) else {}
     return sum(np.size(leaf) for leaf in jax.tree.leaves(block)) >= LARGE
 
 
@@ -58,9 +59,19 @@ def outside(params: Params) -> Params:
     return {name: layer for name, layer in params.items() if not name.startswith("blocks_")}
 
 
+def lengths_of(inputs: Inputs) -> Int[Array | np.ndarray, " b"] | None:
+    """Returns the lengths of inputs that have some."""
+    return inputs.get("lengths") if isinstance(inputs, dict) else None
+
+
 def of_block(model: InBlocks, params: Params, i: int) -> tuple[int, Params]:
-    """Returns the first block that is like a block, with parameters that make it this block."""
-    number = model.alike(i)
+    """Returns the first block that is like a block, with parameters that make it this block.
+
+    It is the block itself within a lens that changes layers by their names.
+    """
+    lens = current()
+    by_name = lens is not None and (lens.change_weights or lens.change_contexts)
+    number = i if by_name else model.alike(i)
     return number, {**outside(params), f"blocks_{number}": params[f"blocks_{i}"]}
 
 

@@ -77,7 +77,7 @@ def translate(
         cut = longer(cut | {"source_lengths": lengths[rows]}, rounded(longest))
         options = {"decoding": decoding, "end": end, "max_length": max_length, "num_best": num_best}
         size = next(size for size in (*ROWS[:2], at_once) if len(rows) <= size)
-        ((_, batch),) = batches(cut, size=size)
+        ((_, batch),) = batches(cut, size=min(size, at_once))
         decoded = jax.device_get(decode(model, params, batch, **options))
         for i, row in enumerate(rows):
             translations[int(row)] = _translations(decoded, i, int(lengths[row]))

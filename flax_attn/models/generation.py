@@ -95,10 +95,10 @@ def generate(
     half, num_steps = model.max_length // 2, min(max(model.max_length // 4, 1), PART)
     most = model.max_length - num_steps  # of a long prompt
     key = jax.random.key(seed)
-    is_apart = isinstance(model, InBlocks) and by_block.is_large(model, params)
+    is_apart = by_block.is_large(model, params)
     one_by_one = functools.partial(_write, scan=_one_by_one)
     read, write = (_read, one_by_one) if is_apart else (_read_together, _write_together)
-    numbers = jnp.float32(sampling.temperature), sampling.top_k, num_steps
+    numbers = jnp.float32(sampling.temperature), sampling.top_k
     state: Written | None = None
     room = np.zeros(len(texts), int)  # for more tokens of each text
     for first in range(0, length, num_steps):
@@ -115,7 +115,8 @@ def generate(
             state = now if state is None or is_full.all() else _choose(is_full, now, state)
             room = np.where(is_full, model.max_length - lengths, room)
         assert state is not None
-        state, tokens = write(model, params, state, key, first, *numbers)
+        steps = min(num_steps, length - first) if is_apart else num_steps  # else one more program
+        state, tokens = write(model, params, state, key, first, *numbers, steps)
         written, room = np.asarray(tokens)[:, : length - first], room - num_steps
         for text, part in zip(texts, written.tolist()):
             text.extend(part)

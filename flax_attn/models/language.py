@@ -53,7 +53,7 @@ def apply(
     need_weights: bool,
 ) -> tuple[Array, dict[str, Array]]:
     """Computes logits as `logits_of`, and the weights of each block if needed."""
-    is_apart = isinstance(model, InBlocks) and by_block.is_large(model, params)
+    is_apart = by_block.is_large(model, params)
     compute = _apply if is_apart else _together
     return compute(model, params, tokens, last, need_weights=need_weights)
 
@@ -97,6 +97,11 @@ def losses(
 def _losses(
     model: nn.Module, params: Params, inputs: Int[Array, "n t"], targets: Int[Array, "n t"]
 ) -> Float[Array, "n t"]:
-    logits = logits_of(model, params, inputs)
+    logits = logits_of(model, params, inputs).astype(jnp.float32)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
     return jnp.where(targets > 0, losses, 0)
+
+
+def softmax(logits: Float[Array, "*b v"]) -> Float[Array, "*b v"]:
+    """Returns probabilities in float32."""
+    return jax.nn.softmax(logits.astype(jnp.float32), axis=-1)

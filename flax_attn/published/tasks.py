@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from flax_attn.data.contents import as_pixels
 from flax_attn.data.sets import ImageData, LanguageData, TextData
@@ -24,6 +24,7 @@ from flax_attn.data.text import pad
 from flax_attn.errors import UsageError, shortened
 from flax_attn.models import by_block
 from flax_attn.models.forward import Inputs, Params, in_order
+from flax_attn.models.language import softmax
 from flax_attn.models.sizes import ROWS_OF_LARGE, in_batches, longer, rounded
 from flax_attn.published.families import MOST_READ, read
 from flax_attn.published.folder import HubTokenizer, ModelConfig, read_json, read_tokenizer
@@ -102,7 +103,7 @@ class InParts:
         """Computes probabilities, the weights of each block, and the states after the last."""
         assert isinstance(model, Stack)
         (begin, end), outside = self.programs, by_block.outside(params[0])
-        options: Options = {"lengths": lengths_of(inputs), "need_weights": True}
+        options: Options = {"lengths": by_block.lengths_of(inputs), "need_weights": True}
         x = begin(model, outside, inputs)
         x, attention, _ = by_block.through(model, params[0], x, **options)
         shown = {name: self.shown(weights) for name, weights in jax.device_get(attention).items()}
@@ -121,16 +122,6 @@ class InParts:
         """Computes the outputs and the attention of encoded inputs."""
         computed = self.computed(model, params, arrays)
         return computed["outputs"], computed["attention"]
-
-
-def softmax(logits: Float[Array, "*b v"]) -> Float[Array, "*b v"]:
-    """Returns probabilities in float32."""
-    return jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
-
-
-def lengths_of(inputs: Inputs) -> Int[Array | np.ndarray, " b"] | None:
-    """Returns the lengths of inputs that have some."""
-    return inputs.get("lengths") if isinstance(inputs, dict) else None
 
 
 class Prepared(NamedTuple):
@@ -366,6 +357,7 @@ def load(
 
     Warns of a tokenizer that knows less than half of the tokens of the model.
     """
+    require(jnp.issubdtype(dtype, jnp.floating), f"a dtype of floats, got {dtype}")
     config, model, params = read(folder, max_length, dtype)
     if isinstance(model, VisionTransformer):
         return images_of(folder, config, model), model, params

@@ -3,10 +3,9 @@
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,7 +13,7 @@ from flax_attn.data.sets.language import Names
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, in_order
 from flax_attn.models.generation import NEVER, GeneratesText, Sampling, check_numbers, generate
-from flax_attn.models.language import apply, attention_of, logits_of, look, losses
+from flax_attn.models.language import apply, attention_of, logits_of, look, losses, softmax
 from flax_attn.models.sizes import in_batches
 from flax_attn.tasks import induction
 from flax_attn.tasks.artifacts import Evaluation, Prediction, to_store
@@ -42,11 +41,11 @@ class Generated:
 
     texts: list[str]
     tokens: list[str]
-    look: Callable[[], dict[str, np.ndarray]]
+    look: Callable[[], dict[str, np.ndarray]] = field(repr=False, compare=False)
 
     @functools.cached_property
     def attention(self) -> dict[str, np.ndarray]:
-        """What the last of these tokens looks at, by block `(heads, tokens)`."""
+        """Computes what the last of these tokens attends to, by block `(heads, tokens)`."""
         return {name: array[0, :, -1] for name, array in self.look().items()}
 
 
@@ -142,7 +141,7 @@ class LanguageModel(Task):
             ends, looks = batch["lengths"] - 1, isinstance(model, GeneratesText)
             logits, attention = apply(model, params[0], batch["tokens"], ends, need_weights=looks)
             others = [logits_of(model, own, batch["tokens"], ends) for own in params[1:]]
-            of_seeds = [jax.nn.softmax(one, axis=-1) for one in (logits, *others)]
+            of_seeds = [softmax(one) for one in (logits, *others)]
             return np.mean(of_seeds, axis=0), attention
 
         shares, weights = in_batches(compute, arrays, self.batch_rows)
@@ -204,7 +203,7 @@ class LanguageModel(Task):
         shares, attentions = [], []
         for of_seed in params:
             applied: Tree = model.apply({"params": of_seed}, tokens, **options)
-            shares.append(jax.nn.softmax(applied[0][0, last]))
+            shares.append(softmax(applied[0][0, last]))
             attentions.append(applied[1].get("attention", {}))
         outputs = jnp.mean(jnp.stack(shares), axis=0)[None]
         return {"outputs": outputs, "attention": attentions[0], "last": last}

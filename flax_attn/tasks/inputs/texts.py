@@ -234,11 +234,12 @@ class Texts(Input):
         check_length(len(parts))
         encoded = self.encode([text])
         length = encoded["tokens"].shape[1]
-        # lengths are rounded, so that few programs are compiled
-        looked = look(longer(encoded, rounded(length)))
+        padded = self.to_size(encoded)  # so that few programs are compiled
+        looked = look(padded)
         whole = self.length(text)
         cut = f"the model reads the first {length} of {whole} tokens" if whole > length else None
-        reply = replies.attended(looked, rounded(length), length) | replies.with_tokens(parts)
+        width = padded["tokens"].shape[1]
+        reply = replies.attended(looked, width, length) | replies.with_tokens(parts)
         return looked, reply | {"note": cut}
 
     def tested(self, raw: UserInput, arrays: Inputs) -> dict[str, np.ndarray]:
