@@ -207,6 +207,20 @@ def test_an_encoder_without_a_head_gives_its_states(folders):
     assert prediction.tokens[1] == ["[CLS]", "a", "dog", "[SEP]"]
 
 
+@pytest.mark.parametrize("name", ["gpt2", "classes", "words", "vit"])
+def test_in_half_precision_probabilities_are_of_float32(folders, name):
+    single = flax_attn.load(folders[name])
+    half = flax_attn.load(folders[name], dtype=jnp.bfloat16)
+    assert {leaf.dtype for leaf in jax.tree.leaves(half.params)} == {np.dtype(jnp.bfloat16)}
+    inputs = {"vit": np.ones((1, 5, 5), np.float32), "words": "the cat [MASK]"}.get(name, "the cat")
+    outputs = half.predict(inputs).outputs
+    assert outputs.dtype == np.float32
+    np.testing.assert_allclose(outputs.sum(axis=-1), 1, atol=1e-5)  # a sum in half is off by more
+    np.testing.assert_allclose(outputs, single.predict(inputs).outputs, rtol=0.1, atol=2e-3)
+    with pytest.raises(UsageError, match="floats"):
+        flax_attn.load(folders[name], dtype=np.int32)
+
+
 def write_ends(folder, ends):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": ends}))
