@@ -13,9 +13,8 @@ from jaxtyping import Array, Float, Int
 from flax_attn.models import by_block
 from flax_attn.models.by_block import InBlocks
 from flax_attn.models.forward import Params, in_order
+from flax_attn.models.sizes import in_batches
 from flax_attn.types import Options, Tree
-
-AT_ONCE = 64  # texts
 
 
 def logits_of(
@@ -86,11 +85,7 @@ def losses(
     targets: Int[np.ndarray, "n t"],
 ) -> Float[np.ndarray, "n t"]:
     """Computes the cross-entropy of each token, 0 where there is padding."""
-    number, filling = len(inputs), ((0, -len(inputs) % AT_ONCE), (0, 0))  # for one program
-    inputs, targets = np.pad(inputs, filling), np.pad(targets, filling)
-    rows = [slice(first, first + AT_ONCE) for first in range(0, number, AT_ONCE)]
-    found = [np.asarray(_losses(model, params, inputs[some], targets[some])) for some in rows]
-    return np.concatenate(found)[:number]
+    return in_batches(lambda rows: _losses(model, params, *rows), (inputs, targets))
 
 
 @functools.partial(jax.jit, static_argnames="model")
