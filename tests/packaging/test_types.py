@@ -114,7 +114,7 @@ flax_attn.show(np.ones((2, 2)), tokens=["a", "b"])
 flax_attn.load("runs/shapes_cnn").predict(print).output
 flax_attn.load("runs/shapes_cnn").summary["metric"]
 """
-OPEN = r"dtype\[Any\]|tuple\[Any, \.\.\.\]|Mapping\[str, Any\]"  # of NumPy, and a tree of arrays
+OPEN = r"d?type\[Any\]|tuple\[Any, \.\.\.\]|Mapping\[str, Any\]"  # of NumPy, JAX, a tree of arrays
 
 
 def pyright(path):
