@@ -198,7 +198,7 @@ def test_a_form_says_what_the_lesson_says(name):
 def test_the_network_of_lesson_5_gives_what_flax_gives():
     name = "05_one_layer_that_sees_everything"
     network = defined(name, "Attention", "Network")["Network"](sees_all=True)
-    drawn = shapes.sample(jax.random.key(0), 1)
+    drawn = shapes.generate(jax.random.key(0), 1).shapes
     parts = {"centers": drawn.centers[0], "widths": drawn.widths[0]}
     arrays = json.loads(as_json([parts, drawn.heights[0]]))
     signal = shapes.draw(drawn, drawn.heights)
