@@ -4,8 +4,8 @@ figure of the training steps.
     python -m benchmarks [--quick] [--only NAME ...] [--output benchmarks-out]
 
 Pairs take turns, so that a noisy machine disturbs both alike. Figures are medians after a warm-up,
-and a ratio is what the peer takes divided by what ours takes. `--quick` takes few turns. It runs in
-ten minutes on two cores, and the whole in an hour.
+and a ratio is what the peer takes divided by what ours takes. `--quick` takes few turns, and
+about eleven minutes on two cores.
 """
 
 import argparse

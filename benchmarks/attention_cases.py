@@ -23,7 +23,6 @@ class Case:
     Attributes:
         name: what it is called in tables.
         length, heads, batch: the sizes; all heads have width 64.
-        num_queries: as many queries as keys, unless it has a value.
         visible: whether a query at one position may attend the key at another; None for all keys.
         options: the same for `dot_product_attention`, as keyword arguments.
         arrays: further keyword arguments, which a jitted function takes as its own arguments.
@@ -33,7 +32,6 @@ class Case:
     length: int
     heads: int
     batch: int = 1
-    num_queries: int | None = None
     visible: Visible | None = None
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     arrays: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -41,9 +39,8 @@ class Case:
     def inputs(self) -> list[np.ndarray]:
         """Query, key and value, `(batch, length, heads, width)`, the same at every call."""
         rng = np.random.default_rng(0)
-        lengths = (self.num_queries or self.length, self.length, self.length)
-        shapes = [(self.batch, length, self.heads, WIDTH) for length in lengths]
-        return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+        shape = (self.batch, self.length, self.heads, WIDTH)
+        return [rng.normal(size=shape).astype(np.float32) for _ in range(3)]
 
 
 def all_keys(length: int, heads: int, batch: int = 1) -> Case:

@@ -18,7 +18,7 @@ from flax_attn.types import Options
 
 PUBLISHED = "the folder of a published model, as transformers writes it"
 TIMEOUT = 300  # seconds
-Run = Callable[[argparse.Namespace], list[Path] | None]  # a command: the paths that it wrote
+Command = Callable[[argparse.Namespace], list[Path] | None]  # returns the paths that it wrote
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -330,7 +330,7 @@ def call(name: str, args: argparse.Namespace) -> list[Path] | None:
     return getattr(importlib.import_module(f"flax_attn.commands.{module}"), function)(args)
 
 
-COMMANDS: dict[str, tuple[Callable[..., None], str | Run, str]] = {
+COMMANDS: dict[str, tuple[Callable[..., None], str | Command, str]] = {
     "train": (add_train, "training.run_command", "train a config, or resume it"),
     "predict": (add_predict, run_predict, "predict with the model of a run"),
     "evaluate": (add_evaluate, "evaluating.evaluate", "measure a run on a file with labels"),

@@ -28,11 +28,11 @@ from flax_attn.models import by_block
 from flax_attn.models.by_block import InBlocks
 from flax_attn.models.calls import ModuleCall, along_residuals, first, outputs_of, parts_of
 from flax_attn.models.forward import Inputs, Params, compiled, in_order
+from flax_attn.models.sizes import ROWS_OF_LARGE
 from flax_attn.types import Tree
 
 PerHead = Mapping[str, Float[Array, " heads"]]  # a number for each head, by the path of its layer
 Objective = Callable[[Tree], Float[Array, ""]]  # from the outputs of a model to one number
-ROWS = 16  # that a block of a large model computes at once
 
 
 def _times(context: Array, name: str, numbers: PerHead) -> Array:
@@ -177,15 +177,15 @@ def _effects_by_block(
     others = jax.tree.map(jnp.zeros_like, contexts)
     others |= {} if source is None else _through(model, params, source)[1]
     (before,) = _numbers(model, params, states[-1][None], measure)
-    numbers, sign = {}, -1 if source is None else 1
+    numbers, sign, most = {}, -1 if source is None else 1, ROWS_OF_LARGE[-1]
     for name, context in contexts.items():
         rows, count = len(context), context.shape[-2]
-        first, other = int(re.findall("[0-9]+", name)[0]), others[name]
+        first = int(re.findall("[0-9]+", name)[0])
         # some heads at once: more rows than these gain nothing, and need their memory
-        some = max(n for n in range(1, count + 1) if not count % n and n * rows <= max(ROWS, rows))
+        some = max(n for n in range(1, count + 1) if not count % n and n * rows <= max(most, rows))
         repeated = lambda array, n=some: jnp.tile(array, (n, *[1] * (jnp.ndim(array) - 1)))
         of_inputs = jax.tree.map(repeated, inputs)
-        other, found = repeated(jnp.broadcast_to(other, context.shape)), []
+        other, found = repeated(jnp.broadcast_to(others[name], context.shape)), []
         for shares in jnp.eye(count).reshape(-1, some, count):
             patch = {_within(name): (other, jnp.repeat(shares, rows, axis=0))}
             x = repeated(states[first])

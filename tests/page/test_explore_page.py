@@ -433,8 +433,8 @@ def test_what_the_next_character_looks_at_is_shown_while_the_model_writes(tmp_pa
             before = shown["text"][:-1]  # of one more character, a likely one, or of several
             assert before.startswith(texts[-1])
             texts.append(shown["text"])
-            before = answers.answers(asked(before))
-            written = [chr(codes[0]) for codes in before["writes"] if codes]
+            writes = answers.answers(asked(before))["writes"]
+            written = [chr(codes[0]) for codes in writes if codes]
             assert shown["text"][-1] in written
             reply = answers.answers(asked(shown["text"]))
             weights = numbers_of(reply["attention"][attention])[0, 0]
