@@ -115,7 +115,7 @@ def test_every_file_of_the_package_is_in_a_room_or_known():
 
 def test_the_functions_of_the_attention_library_know_jax_only_and_its_layers_flax_too():
     for path in files("flax_attn", "attention"):
-        is_layer = path.parent.name == "layers" or path.name == "nnx.py"
+        is_layer = path.parent.name in ("layers", "nnx")
         # it names the layers, and loads them when asked for
         named_only = path == ROOT / "flax_attn" / "attention" / "__init__.py"
         for name in imports(path):

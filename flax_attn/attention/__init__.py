@@ -78,13 +78,19 @@ if TYPE_CHECKING:
         StructuredSelfAttention,
         diversity_penalty,
     )
-    from flax_attn.attention.layers.transformer import DecoderBlock, EncoderBlock, FeedForward
+    from flax_attn.attention.layers.transformer import (
+        BlockStack,
+        DecoderBlock,
+        EncoderBlock,
+        FeedForward,
+    )
 
 LAYERS = {  # the file of `layers/` that each name is in
     "AdditiveScore": "learned",
     "Attention": "attention",
     "AttentionPooling": "pooling",
     "BilinearScore": "learned",
+    "BlockStack": "transformer",
     "ConcatScore": "learned",
     "DecoderBlock": "transformer",
     "EncoderBlock": "transformer",
@@ -112,6 +118,7 @@ __all__ = [
     "Attention",
     "AttentionPooling",
     "BilinearScore",
+    "BlockStack",
     "ConcatScore",
     "DecoderBlock",
     "EncoderBlock",

@@ -6,7 +6,7 @@ do. Letters: `q`, `k` query and key positions, `d`, `e` features.
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
 import jax
@@ -47,7 +47,30 @@ PerPair = ArrayLike | Callable[..., Array]
 # (left, right): the number of keys before and after the query's position; None for no bound.
 Window = tuple[int | None, int | None]
 
+# Arguments of other libraries, and what they are here.
+FOREIGN = {
+    "attention_mask": "mask",
+    "attn_mask": "mask",
+    "deterministic": "train, with the opposite value",
+    "is_causal": "causal",
+    "key_padding_mask": "key_lengths, or a mask with True at real keys",
+    "key_value_seq_lengths": "key_lengths",
+    "local_window_size": "window",
+    "output_attentions": "need_weights",
+    "query_seq_lengths": "query_lengths",
+    "return_attention_scores": "need_weights",
+    "training": "train",
+    "use_causal_mask": "causal",
+}
+
 FARTHEST = 2**30  # a bound beyond it hides nothing; positions and their sums stay below 2**31
+
+
+def check_expected(others: Mapping[str, object]) -> None:
+    """Raises a TypeError for an argument that no function here has."""
+    for name in others:
+        hint = f"; here it is {FOREIGN[name]}" if name in FOREIGN else ""
+        raise TypeError(f"unexpected argument {name!r}{hint}")
 
 
 def as_array(array: ArrayLike | Sequence[float]) -> Array:
@@ -65,7 +88,8 @@ def as_mask(mask: ArrayLike) -> Bool[Array, "..."]:
     if mask.dtype != jnp.bool_:
         raise TypeError(
             f"expected a boolean mask, True where a key may be attended, got {mask.dtype}; "
-            "an additive mask goes in bias=, one of zeros and ones is mask.astype(bool)"
+            "an additive mask goes in bias=, one of zeros and ones is mask.astype(bool) or "
+            "nn.make_attention_mask(..., dtype=bool)"
         )
     return mask
 

@@ -11,7 +11,6 @@ call. The other forms in `forms/` compute the same faster, in less memory, or on
 Letters: `q` queries, `k` keys, `d` features of a query or key, `e` features of a value.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple, Unpack
 
 import jax
@@ -29,27 +28,33 @@ from flax_attn.attention.checks import (
     PerPair,
     Score,
     Vectors,
-    Window,
     as_floats,
     check_dropout,
     weights_shape,
     weights_shape_in_heads,
 )
-from flax_attn.attention.forms import blockwise, cudnn, devices, few_queries, query_blocks, splash
+from flax_attn.attention.forms import blockwise, devices, few_queries, kernels
 from flax_attn.attention.normalizers import drop, masked_softmax
 from flax_attn.attention.scores import dot_product, scaled_dot
-from flax_attn.attention.visibility import Indices, Limits, Visibility, make_visibility
+from flax_attn.attention.visibility import (
+    Indices,
+    Limits,
+    Visibility,
+    make_visibility,
+    with_limits,
+)
 from flax_attn.types import UserInput
 
 Shaped = ArrayLike | jax.ShapeDtypeStruct
 
-# The first that fits a call computes it, where weights are not returned.
+# By name: why a form does not fit a call, and the form. The first that fits computes a call whose
+# weights are not returned.
 FORMS = {
-    "cudnn": cudnn,
-    "splash": splash,
-    "few_queries": few_queries,
-    "blockwise": blockwise,
-    "query_blocks": query_blocks,
+    "cudnn": (kernels.why_not_cudnn, kernels.attend_by_cudnn),
+    "splash": (kernels.why_not_splash, kernels.attend_by_splash),
+    "few_queries": (few_queries.why_not, few_queries.attend),
+    "blockwise": (blockwise.why_not, blockwise.attend),
+    "query_blocks": (blockwise.why_not_in_rows, blockwise.attend_in_rows),
 }
 
 
@@ -105,9 +110,6 @@ class Call(NamedTuple):
         is_cached: whether keys and values come from a cache.
         indices: which queries and keys the arrays hold; None for all.
         name: of the layer, its path in the model. A lens tells attentions apart by it.
-        gate: multiplies the context, before a lens changes it; as the query, with the width of the
-            value. None for nothing.
-        change_context: what a lens does to the context with heads; None for nothing.
     """
 
     query: Array
@@ -124,8 +126,6 @@ class Call(NamedTuple):
     is_cached: bool = False
     indices: Indices | None = None
     name: str = ""
-    gate: Array | None = None
-    change_context: Callable[[Array], Array] | None = None
 
     @property
     def wants_weights(self) -> bool:
@@ -159,14 +159,16 @@ class Call(NamedTuple):
 
     def on_one_device(self) -> Attended:
         """Computes the call by the first form that fits it, or by the formula."""
-        form = FORMS.get(chosen(self).name)
-        if form is not None:
-            return Attended(form.attend(self).astype(self.query.dtype), None)
+        name = chosen(self).name
+        if name in FORMS:
+            _, attend = FORMS[name]
+            return Attended(attend(self).astype(self.query.dtype), None)
         context, weights = self.dense()
         weights = weights.astype(self.query.dtype) if self.wants_weights else None
         return Attended(context.astype(self.query.dtype), weights)
 
 
+@with_limits
 def attend(
     query: Vectors,
     key: Vectors,
@@ -174,21 +176,12 @@ def attend(
     *,
     score: Score = scaled_dot,
     normalizer: Normalizer = masked_softmax,
-    mask: PerPair | None = None,
-    bias: PerPair | None = None,
-    causal: bool = False,
-    window: Window | None = None,
-    query_offset: ArrayLike = 0,
-    prefix_lengths: ArrayLike | None = None,
-    query_lengths: ArrayLike | None = None,
-    key_lengths: ArrayLike | None = None,
-    query_segments: ArrayLike | None = None,
-    key_segments: ArrayLike | None = None,
     dropout_rate: float = 0.0,
     dropout_rng: Key[Array, ""] | None = None,
     chunk_size: int | None = None,
     need_weights: bool = True,
     across: Across | None = None,
+    **limits: Unpack[Limits],
 ) -> Attended:
     """Attends: `context = normalizer(score(query, key) + bias, mask=mask) value`.
 
@@ -232,40 +225,27 @@ def attend(
         TypeError: a query, key, value or bias that is not of floats, a mask that is not boolean (an
             additive one belongs in `bias`), or a normaliser that does not take `mask=`.
         ValueError: shapes that do not fit, a mask or bias that does not broadcast to the weights, a
-            rate outside [0, 1), dropout without a random key, a chunk size below 1, or in blocks a
-            normaliser without the mark of `across_queries` that calls one with it. With `across`:
-            no mesh, one without the axis, or a normaliser that needs all queries.
+            rate outside [0, 1), dropout without a random key, or a chunk size below 1. With
+            `across`: no mesh, one without the axis, or a normaliser that needs all queries.
     """
-    limits: Limits = {"mask": mask, "bias": bias, "causal": causal, "window": window}
-    limits |= {"query_offset": query_offset, "prefix_lengths": prefix_lengths}
-    limits |= {"query_lengths": query_lengths, "key_lengths": key_lengths}
-    limits |= {"query_segments": query_segments, "key_segments": key_segments}
     options = dropout_rate, dropout_rng, chunk_size, need_weights, across
     return compute(make_call(query, key, value, score, normalizer, *options, **limits))
 
 
+@with_limits
 def dot_product_attention(
     query: HeadVectors,
     key: HeadVectors,
     value: HeadVectors,
     *,
-    mask: PerPair | None = None,
-    bias: PerPair | None = None,
     scale: ArrayLike | None = None,
-    causal: bool = False,
-    window: Window | None = None,
-    query_offset: ArrayLike = 0,
-    prefix_lengths: ArrayLike | None = None,
-    query_lengths: ArrayLike | None = None,
-    key_lengths: ArrayLike | None = None,
-    query_segments: ArrayLike | None = None,
-    key_segments: ArrayLike | None = None,
     softcap: ArrayLike | None = None,
     dropout_rate: float = 0.0,
     dropout_rng: Key[Array, ""] | None = None,
     chunk_size: int | None = None,
     need_weights: bool = True,
     across: Across | None = None,
+    **limits: Unpack[Limits],
 ) -> Attended:
     """Attends in several heads, by dot products: `softmax(scale q k^T + bias) v` in each.
 
@@ -314,14 +294,11 @@ def dot_product_attention(
             not integers; `prefix_lengths` without `causal` and `window`; a scale or soft-cap that
             is no number, such as an array of several; a soft-cap that is not above 0.
     """
-    limits: Limits = {"mask": mask, "bias": bias, "causal": causal, "window": window}
-    limits |= {"query_offset": query_offset, "prefix_lengths": prefix_lengths}
-    limits |= {"query_lengths": query_lengths, "key_lengths": key_lengths}
-    limits |= {"query_segments": query_segments, "key_segments": key_segments}
     score = dot_product(scale, softcap)
     options = dropout_rate, dropout_rng, chunk_size, need_weights, across
     call = make_call(query, key, value, score, masked_softmax, *options, in_heads=True, **limits)
-    return heads_last(compute(call), call.visible.weights_shape)
+    context, weights = heads_last(compute(call), call.visible.weights_shape)
+    return Attended(lens.changed_context("", context), weights)
 
 
 class Form(NamedTuple):
@@ -388,8 +365,8 @@ def chosen(call: Call) -> Form:
     if call.wants_weights:
         return Form("dense", dict.fromkeys(FORMS, "weights are wanted"))
     reasons = {}
-    for name, form in FORMS.items():
-        if not (reason := form.why_not(call)):
+    for name, (why_not, _) in FORMS.items():
+        if not (reason := why_not(call)):
             return Form(name, reasons)
         reasons[name] = reason
     return Form("dense", reasons)
@@ -408,10 +385,6 @@ def compute(call: Call) -> Attended:
         context, weights = call.on_one_device()
     else:
         context, weights = devices.attend(call)
-    if call.gate is not None:
-        context = context * call.gate
-    if call.change_context is not None:
-        context = call.change_context(context)
     return Attended(context, weights)
 
 
@@ -456,19 +429,19 @@ def make_call(
 def heads_first(call: Call) -> Call:
     """Puts the heads of arrays `(..., t, heads, d)` before the length; groups share key heads."""
     heads, key_heads = call.query.shape[-2], call.key.shape[-2]
+    groups = None if heads == key_heads else key_heads
+    visible = call.visible if groups is None else call.visible.in_groups(heads // key_heads)
+    query, key, value = (before_length(array, groups) for array in call[:3])
+    return call._replace(query=query, key=key, value=value, visible=visible)
 
-    def moved(array: Array) -> Array:
-        array = jnp.swapaxes(array, -3, -2)
-        if heads == key_heads:
-            return array
-        groups = key_heads, array.shape[-3] // key_heads
-        return array.reshape(*array.shape[:-3], *groups, *array.shape[-2:])
 
-    visible = call.visible
-    if heads != key_heads:
-        visible = visible.in_groups(heads // key_heads)
-    names = ("query", "key", "value") if call.gate is None else ("query", "key", "value", "gate")
-    return call._replace(visible=visible, **{name: moved(getattr(call, name)) for name in names})
+def before_length(array: Array, groups: int | None) -> Array:
+    """Puts the heads of `(..., t, heads, d)` before the length, in groups if there are any."""
+    array = jnp.swapaxes(array, -3, -2)  # (..., heads, t, d)
+    if groups is None:
+        return array
+    in_groups = groups, array.shape[-3] // groups
+    return array.reshape(*array.shape[:-3], *in_groups, *array.shape[-2:])
 
 
 def heads_last(attended: Attended, shape: tuple[int, ...]) -> Attended:

@@ -171,7 +171,6 @@ def look_through(call: "Call") -> "Call":
         return call
     normalizer = _normalizer(lens, call.normalizer, call.visible)
     call = call._replace(visible=call.visible.under_lens(lens.mask))
-    call = call._replace(change_context=_change_of_heads(lens, call))
     if lens.keep_scores or lens.change_weights is not None:
         on_ring = call.across is not None and call.across.ring
         if lens.keep_scores and 0 in call.visible.shape:  # no normaliser is called
@@ -207,6 +206,14 @@ def normalized(normalizer: Normalizer, scores: Array, name: str) -> Array:
     weigh = _of_divided(lens, _normalizer(lens, normalizer, visible), visible, name)
     mask, _ = visible.block()
     return weigh(scores[..., None, :], mask=mask)[..., 0, :]
+
+
+def changed_context(name: str, context: Array) -> Array:
+    """Lets the lens change a context `(..., q, heads, e)`, if there is one that changes any."""
+    lens = current()
+    if lens is None or lens.change_contexts is None:
+        return context
+    return _changed("change_contexts", lens.change_contexts, name, context)
 
 
 def around(make: Callable[[Normalizer], Normalizer], inner: Normalizer) -> Normalizer:
@@ -276,21 +283,6 @@ def _of_divided(lens: Lens, normalizer: Normalizer, visible: Visibility, name: s
 
     weigh.across_queries = needs_all_queries(normalizer)  # pyright: ignore
     return weigh
-
-
-def _change_of_heads(lens: Lens, call: "Call") -> Callable[[Array], Array] | None:
-    """Makes the change of a context with heads before the length, in groups or not."""
-    if lens.change_contexts is None or not call.visible.heads:
-        return None
-    shape, function = call.visible.weights_shape, lens.change_contexts
-
-    def change(context: Array) -> Array:
-        in_heads = context.reshape(*shape[:-1], context.shape[-1])  # (..., heads, q, e)
-        heads_last = jnp.swapaxes(in_heads, -3, -2)
-        changed = _changed("change_contexts", function, call.name, heads_last)
-        return jnp.swapaxes(changed, -3, -2).reshape(context.shape)
-
-    return change
 
 
 def _changed(setting: str, change: Change, name: str, array: Array) -> Array:

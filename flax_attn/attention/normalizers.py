@@ -15,12 +15,9 @@ queries. `across_queries` marks a normaliser that needs all of them, such as the
 the end of this file. Dropout of the weights stands here, too.
 """
 
-import contextlib
-import contextvars
 import functools
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -46,26 +43,15 @@ from flax_attn.attention.checks import (
 # Sparsemax gives no weight to a score 1 or more below the largest, and entmax-1.5 to one 2 or more
 # below it. A score further down than this counts as this far down.
 FLOOR = -4.0
-_IN_BLOCKS = contextvars.ContextVar("in_blocks", default=False)
 
 
 def across_queries(normalizer: Normalizer) -> Normalizer:
     """Marks a normaliser that must see all queries at once. `attend` then passes it all scores.
 
-    A function without the mark may call a marked normaliser. In blocks of queries, the marked
-    normaliser then raises a ValueError.
+    Mark a function that calls a marked normaliser, too.
     """
-
-    @functools.wraps(normalizer)
-    def whole(*args: Any, **kwargs: Any) -> Array:  # Any: a normaliser has options of its own
-        if _IN_BLOCKS.get():
-            name = getattr(normalizer, "__name__", normalizer)
-            advice = "mark the function around it with across_queries"
-            raise ValueError(f"{name} must see all queries at once, not blocks of them; {advice}")
-        return normalizer(*args, **kwargs)
-
-    whole.across_queries = True  # pyright: ignore
-    return whole
+    normalizer.across_queries = True  # pyright: ignore
+    return normalizer
 
 
 def needs_all_queries(normalizer: Normalizer) -> bool:
@@ -73,16 +59,6 @@ def needs_all_queries(normalizer: Normalizer) -> bool:
     while isinstance(normalizer, functools.partial):
         normalizer = normalizer.func
     return getattr(normalizer, "across_queries", False)
-
-
-@contextlib.contextmanager
-def in_blocks_of_queries() -> Iterator[None]:
-    """Marks calls of normalisers inside it as those of some queries only."""
-    token = _IN_BLOCKS.set(True)
-    try:
-        yield
-    finally:
-        _IN_BLOCKS.reset(token)
 
 
 def is_softmax(normalizer: Normalizer) -> bool:

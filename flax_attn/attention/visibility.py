@@ -11,10 +11,11 @@ position `query_offset + i`, key `j` at position `j`.
 
 import dataclasses
 import functools
+import inspect
 import math
 import operator
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, TypeVar, Unpack, get_args
 
 import jax
 import jax.numpy as jnp
@@ -33,11 +34,14 @@ from flax_attn.attention.checks import (
     as_window,
     broadcastable,
     broadcasts,
+    check_expected,
 )
 from flax_attn.attention.masks import both
 from flax_attn.types import Options, Tree
 
 Reached = Bool[Array | np.ndarray, "..."]
+Function = TypeVar("Function", bound=Callable[..., object])
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 MOST_PAIRS = 2**22  # of a row and head that are looked at at once
 
@@ -55,6 +59,54 @@ class Limits(TypedDict, total=False):
     key_lengths: ArrayLike | None
     query_segments: ArrayLike | None
     key_segments: ArrayLike | None
+
+
+class SelfLimits(TypedDict, total=False):
+    """The limits of a sequence that attends to itself."""
+
+    mask: PerPair | None
+    bias: PerPair | None
+    causal: bool
+    window: Window | None
+    prefix_lengths: ArrayLike | None
+    lengths: ArrayLike | None
+    segments: ArrayLike | None
+
+
+def of_self(
+    lengths: ArrayLike | None = None, segments: ArrayLike | None = None, **limits: Unpack[Limits]
+) -> Limits:
+    """Makes limits in which lengths and segments are those of queries and keys."""
+    return {
+        **limits,
+        "query_lengths": lengths,
+        "key_lengths": lengths,
+        "query_segments": segments,
+        "key_segments": segments,
+    }
+
+
+def with_keys_as_queries(limits: Limits) -> Limits:
+    """Makes limits in which lengths and segments of keys are by default those of queries."""
+    lengths, segments = limits.get("key_lengths"), limits.get("key_segments")
+    return {
+        **limits,
+        "key_lengths": limits.get("query_lengths") if lengths is None else lengths,
+        "key_segments": limits.get("query_segments") if segments is None else segments,
+    }
+
+
+def with_limits(function: Function) -> Function:
+    """Shows the limits one by one in the signature of a function that takes them as `**limits`."""
+    signature = inspect.signature(function)
+    *others, limits = signature.parameters.values()
+    (names,) = get_args(limits.annotation)  # of `Unpack`
+    defaults = {"causal": False, "query_offset": 0}
+    for name, kind in names.__annotations__.items():
+        default = defaults.get(name)
+        others.append(limits.replace(name=name, kind=KEYWORD, default=default, annotation=kind))
+    function.__signature__ = signature.replace(parameters=others)  # pyright: ignore
+    return function
 
 
 class Indices(NamedTuple):
@@ -442,12 +494,14 @@ def make_visibility(
     key_lengths: ArrayLike | None = None,
     query_segments: ArrayLike | None = None,
     key_segments: ArrayLike | None = None,
+    **others: object,
 ) -> Visibility:
     """Checks the limits of what a query sees, and makes one value of them.
 
     `dot_product_attention` describes the arguments and errors; `shape` and `heads` are those of
     `Visibility`.
     """
+    check_expected(others)
     made = Visibility(shape, heads)
     fields: Options = {"mask": _per_pair(made, "mask", mask)}
     fields["bias"] = _per_pair(made, "bias", bias)

@@ -9,11 +9,9 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
-from flax import nnx
 
 import flax_attn.attention as fa
 from flax_attn import heads
-from flax_attn.attention.nnx import MultiHeadAttention as NnxAttention
 from tests.attention.compiled import normal
 
 B, T, D = 2, 7, 12
@@ -254,11 +252,6 @@ REFUSED = {
         "heads that do not divide PyTorch's": (
             lambda: fa.multi_head_params_from_torch(TORCH, 3),
             "num_heads",
-        ),
-        "nnx without a stream": (lambda: NnxAttention(3, D, rngs=nnx.Rngs(dropout=1)), "params"),
-        "nnx without a key for dropout": (
-            lambda: NnxAttention(3, D, dropout_rate=0.5, rngs=nnx.Rngs(params=0))(X, train=True),
-            "dropout",
         ),
     },
     flax.errors.InvalidRngError: {

@@ -4,6 +4,7 @@ Luong's local attention lets each query attend to a window of keys around a posi
 (local-m), or one that it predicts (local-p).
 """
 
+import dataclasses
 import functools
 import itertools
 from typing import Unpack
@@ -17,27 +18,67 @@ from jaxtyping import Array, Float
 
 from flax_attn.attention import lens
 from flax_attn.attention.arrays import as_dtype_of, wide, with_rank
-from flax_attn.attention.checks import (
-    Normalizer,
-    PerPair,
-    Score,
-    Window,
-    as_floats,
-    as_lengths,
-    as_scale,
-    check_dropout,
-    weights_shape,
+from flax_attn.attention.checks import Normalizer, Score, as_scale, weights_shape
+from flax_attn.attention.core import Across, Attended, Call, compute
+from flax_attn.attention.layers.learned import BilinearScore
+from flax_attn.attention.layers.shells import (
+    LayerBase,
+    LinenShell,
+    Returned,
+    as_input,
+    as_inputs,
+    lecun,
 )
-from flax_attn.attention.core import Across, Attended, Call, compute, make_call
-from flax_attn.attention.layers.learned import BilinearScore, glorot
 from flax_attn.attention.masks import both
 from flax_attn.attention.normalizers import hard, masked_softmax, sampled_hard
 from flax_attn.attention.scores import dot, project_wide, scaled_dot
-from flax_attn.attention.visibility import Limits, Visibility, hide, make_visibility
+from flax_attn.attention.visibility import (
+    Limits,
+    SelfLimits,
+    Visibility,
+    hide,
+    make_visibility,
+    of_self,
+    with_limits,
+)
 from flax_attn.types import Options
 
 
-class Attention(nn.Module):
+@dataclasses.dataclass(eq=False, repr=False)
+class AttentionBase(LayerBase):
+    """The arguments and the computation of `Attention`."""
+
+    score: Score | nn.Module = scaled_dot
+    normalizer: Normalizer = masked_softmax
+    dropout_rate: float = 0.0
+    chunk_size: int | None = None
+    across: Across | None = None
+    dtype: DTypeLike | None = None
+    return_weights: bool = True
+
+    @with_limits
+    def __call__(
+        self,
+        query: Float[Array, "*b q d"],
+        key: Float[Array, "*b k _"],
+        value: Float[Array, "*b k e"] | None = None,
+        *,
+        train: bool | None = None,
+        need_weights: bool = True,
+        **limits: Unpack[Limits],
+    ) -> Returned:
+        """Attends. Without `value`, the values are the keys.
+
+        The limits, from `mask` to `key_segments`, are those of `dot_product_attention`. The result
+        and the errors are those of `attend`.
+        """
+        inputs = as_inputs(query, key, value, self.dtype)
+        options: Options = {"normalizer": self.normalizer, "chunk_size": self.chunk_size}
+        options |= {"across": self.across, **limits}
+        return self._attended(inputs, self.score, need_weights, train, **options)
+
+
+class Attention(AttentionBase, LinenShell, nn.Module):
     """Attention without projections, `normalizer(score(query, key) + bias) value`.
 
     Source: Bahdanau et al. 2015 (arXiv:1409.0473), section 3.1; Luong et al. 2015
@@ -50,74 +91,16 @@ class Attention(nn.Module):
         chunk_size: as in `attend`.
         across: as in `attend`.
         dtype: dtype of the computation and of the result; None for that of the inputs.
+        return_weights: whether a call returns `Attended`. With False it returns the context alone,
+            so that the layer stands in a `Sequential`.
     """
 
-    score: Score | nn.Module = scaled_dot
-    normalizer: Normalizer = masked_softmax
-    dropout_rate: float = 0.0
-    chunk_size: int | None = None
-    across: Across | None = None
-    dtype: DTypeLike | None = None
-
-    def __call__(
-        self,
-        query: Float[Array, "*b q d"],
-        key: Float[Array, "*b k _"],
-        value: Float[Array, "*b k e"] | None = None,
-        *,
-        train: bool = False,
-        need_weights: bool = True,
-        **limits: Unpack[Limits],
-    ) -> Attended:
-        """Attends. Without `value`, the values are the keys.
-
-        The limits `mask`, `bias`, `causal`, `window`, `prefix_lengths`, `query_lengths`,
-        `key_lengths`, `query_segments` and `key_segments` are those of `dot_product_attention`. The
-        result and the errors are those of `attend`.
-        """
-        query, key, value = as_inputs(query, key, value, self.dtype)
-        call = make_call(
-            query,
-            key,
-            value,
-            score=resolve_score(self.score, query.shape[-1], key.shape[-1]),
-            normalizer=self.normalizer,
-            chunk_size=self.chunk_size,
-            need_weights=need_weights,
-            across=self.across,
-            name=path_of(self),
-            **dropout(self, train),
-            **limits,
-        )
-        return compute(call)
+    __call__ = AttentionBase.__call__
 
 
-class SelfAttention(nn.Module):
-    """Single-head dot-product self-attention.
-
-        weights = softmax(scale * (x W_q + b_q) (x W_k + b_k)^T),   context = weights (x W_v + b_v)
-
-    Source: the self-attention of Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.1, with one
-    head and no output projection. `scale=1.0` gives the unscaled form.
-
-    Without biases, and with keys wider than the input, the scores are computed as
-    `x (W_q W_k^T) x^T`: the same function of the same parameters with fewer operations.
-
-    Attributes:
-        key_features: width of queries and keys.
-        value_features: width of values and of the context.
-        scale: factor of the dot products; None for `1 / sqrt(key_features)`.
-        use_bias: whether the projections have biases.
-        normalizer: a function from scores to weights.
-        dropout_rate: share of the weights that are dropped in training.
-        chunk_size: as in `attend`.
-        across: as in `attend`.
-        kernel_init: initialiser of the three kernels `(d, key_features)`, `(d, key_features)`,
-            `(d, value_features)`.
-        bias_init: initialiser of the three biases.
-        dtype: dtype of the computation and of the result; None for that of the inputs.
-        param_dtype: dtype of the parameters.
-    """
+@dataclasses.dataclass(eq=False, repr=False)
+class SelfAttentionBase(LayerBase):
+    """The arguments and the computation of `SelfAttention`."""
 
     key_features: int
     value_features: int
@@ -127,43 +110,36 @@ class SelfAttention(nn.Module):
     dropout_rate: float = 0.0
     chunk_size: int | None = None
     across: Across | None = None
-    kernel_init: Initializer = nn.initializers.lecun_normal()
+    kernel_init: Initializer = lecun
     bias_init: Initializer = nn.initializers.zeros
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
+    return_weights: bool = True
 
-    @nn.compact
+    @with_limits
     def __call__(
         self,
         inputs: Float[Array, "*b t d"],
         *,
-        mask: PerPair | None = None,
-        bias: PerPair | None = None,
-        causal: bool = False,
-        window: Window | None = None,
-        prefix_lengths: ArrayLike | None = None,
-        lengths: ArrayLike | None = None,
-        segments: ArrayLike | None = None,
-        train: bool = False,
+        train: bool | None = None,
         need_weights: bool = True,
-    ) -> Attended:
+        **limits: Unpack[SelfLimits],
+    ) -> Returned:
         """Attends from every position to every position; the context is `(..., t, value_features)`.
 
-        `mask` and `bias` are those of `attend`. `causal`, `window` and `prefix_lengths` are those
-        of `dot_product_attention`. `lengths` `(...)` is the number of real positions in each batch
-        row. `segments` `(..., t)` is the id of the sequence that each position belongs to.
+        `lengths` `(...)` is the number of real positions in each batch row. `segments` `(..., t)`
+        is the id of the sequence that each position belongs to. The other limits are those of
+        `dot_product_attention`.
         """
         inputs = as_input("inputs", inputs, self.dtype)
-        limits: Limits = {"mask": mask, "bias": bias, "causal": causal, "window": window}
-        limits |= {"prefix_lengths": prefix_lengths, "query_lengths": lengths}
-        limits |= {"key_lengths": lengths, "query_segments": segments, "key_segments": segments}
-        visible = make_visibility((*inputs.shape[:-1], inputs.shape[-2]), **limits)
+        visible = make_visibility((*inputs.shape[:-1], inputs.shape[-2]), **of_self(**limits))
         query, key, value = self._project(inputs, visible)
-        call = Call(query, key, value, visible, dot, self.normalizer, **dropout(self, train))
-        options = {"chunk_size": self.chunk_size, "across": self.across, "name": path_of(self)}
-        context, weights = compute(call._replace(**options, need_weights=need_weights))
+        call = Call(query, key, value, visible, dot, self.normalizer, **self._dropout(train))
+        options = {"chunk_size": self.chunk_size, "across": self.across, "name": self._path()}
+        call = call._replace(**options, need_weights=self._wants(need_weights))
+        context, weights = compute(call)
         weights = None if weights is None else weights.astype(inputs.dtype)
-        return Attended(context.astype(inputs.dtype), weights)
+        return self._returned(Attended(context.astype(inputs.dtype), weights), need_weights)
 
     def _project(self, inputs: Array, visible: Visibility) -> tuple[Array, Array, Array]:
         """Projects queries, keys and values. Where kernels are folded, the keys are the inputs.
@@ -189,13 +165,12 @@ class SelfAttention(nn.Module):
 
     def _parameters(self, inputs: Array) -> tuple[dict[str, Array], dict[str, Array]]:
         """Makes kernels and biases by name; the scale is in those of the query."""
-        sizes = {"query": self.key_features, "key": self.key_features, "value": self.value_features}
-        kernels, biases, dtype = {}, {}, self.param_dtype
+        kernels, biases, sizes = {}, {}, self._sizes()
         for name, size in sizes.items():
             shape = inputs.shape[-1], size
-            kernels[name] = self.param(f"{name}_kernel", self.kernel_init, shape, dtype)
+            kernels[name] = self._param(f"{name}_kernel", self.kernel_init, shape)
         for name, size in sizes.items() if self.use_bias else ():
-            biases[name] = self.param(f"{name}_bias", self.bias_init, (size,), dtype)
+            biases[name] = self._param(f"{name}_bias", self.bias_init, (size,))
         scale = as_scale(self.scale)
         scale = self.key_features**-0.5 if scale is None else scale
         kernels, biases = jax.tree.map(lambda array: array.astype(inputs.dtype), (kernels, biases))
@@ -205,8 +180,73 @@ class SelfAttention(nn.Module):
                 parameters["query"] = as_dtype_of(query, scale) * query
         return kernels, biases
 
+    def _sizes(self) -> dict[str, int]:
+        """Returns the width of each projection."""
+        keys = self.key_features
+        return {"query": keys, "key": keys, "value": self.value_features}
 
-class HardAttention(nn.Module):
+
+class SelfAttention(SelfAttentionBase, LinenShell, nn.Module):
+    """Single-head dot-product self-attention.
+
+        weights = softmax(scale * (x W_q + b_q) (x W_k + b_k)^T),   context = weights (x W_v + b_v)
+
+    Source: the self-attention of Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.1, with one
+    head and no output projection. `scale=1.0` gives the unscaled form.
+
+    Without biases, and with keys wider than the input, the scores are computed as
+    `x (W_q W_k^T) x^T`: the same function of the same parameters with fewer operations.
+
+    Attributes:
+        key_features: width of queries and keys.
+        value_features: width of values and of the context.
+        scale: factor of the dot products; None for `1 / sqrt(key_features)`.
+        use_bias: whether the projections have biases.
+        normalizer: a function from scores to weights.
+        dropout_rate: share of the weights that are dropped in training.
+        chunk_size: as in `attend`.
+        across: as in `attend`.
+        kernel_init: initialiser of the three kernels `(d, key_features)`, `(d, key_features)`,
+            `(d, value_features)`.
+        bias_init: initialiser of the three biases.
+        dtype: dtype of the computation and of the result; None for that of the inputs.
+        param_dtype: dtype of the parameters.
+        return_weights: as in `Attention`.
+    """
+
+    __call__ = nn.compact(SelfAttentionBase.__call__)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class HardAttentionBase(LayerBase):
+    """The arguments and the computation of `HardAttention`."""
+
+    score: Score | nn.Module = scaled_dot
+    temperature: float = 1.0
+    dtype: DTypeLike | None = None
+    return_weights: bool = True
+
+    @with_limits
+    def __call__(
+        self,
+        query: Float[Array, "*b q d"],
+        key: Float[Array, "*b k _"],
+        value: Float[Array, "*b k e"] | None = None,
+        *,
+        train: bool | None = None,
+        need_weights: bool = True,
+        **limits: Unpack[Limits],
+    ) -> Returned:
+        """Attends as `Attention` does. In training it takes keys of the random stream `sample`."""
+        choose = hard
+        if self._is_training(train):
+            choose = functools.partial(sampled_hard, rng=self._key("sample"))
+        choose = functools.partial(choose, temperature=self.temperature)
+        inputs = as_inputs(query, key, value, self.dtype)
+        return self._attended(inputs, self.score, need_weights, normalizer=choose, **limits)
+
+
+class HardAttention(HardAttentionBase, LinenShell, nn.Module):
     """Every query attends to one key.
 
     In training the key is drawn at random with the probabilities of softmax. Otherwise it is the
@@ -219,41 +259,55 @@ class HardAttention(nn.Module):
         score: as in `Attention`.
         temperature: temperature of the softmax that gives the gradient.
         dtype: as in `Attention`.
+        return_weights: as in `Attention`.
     """
 
-    score: Score | nn.Module = scaled_dot
-    temperature: float = 1.0
-    dtype: DTypeLike | None = None
+    __call__ = HardAttentionBase.__call__
 
+
+class LinenLocalShell(LinenShell):
+    """The shell of a layer that has a score of its own if it is given none."""
+
+    def _score(self, score: Score | nn.Module | None, query: Array, key: Array) -> Score:
+        if score is None:
+            score = BilinearScore(param_dtype=self.param_dtype, name="score")
+        return super()._score(score, query, key)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class LocalAttentionBase(LayerBase):
+    """The arguments and the computation of `LocalAttention`."""
+
+    reach: int
+    score: Score | nn.Module | None = None
+    dropout_rate: float = 0.0
+    chunk_size: int | None = None
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+    return_weights: bool = True
+
+    @with_limits
     def __call__(
         self,
         query: Float[Array, "*b q d"],
         key: Float[Array, "*b k _"],
         value: Float[Array, "*b k e"] | None = None,
         *,
-        train: bool = False,
+        train: bool | None = None,
         need_weights: bool = True,
         **limits: Unpack[Limits],
-    ) -> Attended:
-        """Attends as `Attention` does. In training it takes keys of the random stream `sample`."""
-        choose = hard
-        if train:
-            choose = functools.partial(sampled_hard, rng=self.make_rng("sample"))
-        query, key, value = as_inputs(query, key, value, self.dtype)
-        call = make_call(
-            query,
-            key,
-            value,
-            score=resolve_score(self.score, query.shape[-1], key.shape[-1]),
-            normalizer=functools.partial(choose, temperature=self.temperature),
-            name=path_of(self),
-            need_weights=need_weights,
-            **limits,
-        )
-        return compute(call)
+    ) -> Returned:
+        """Attends as `Attention` does. Without `value`, the values are the keys.
+
+        A `window` is a TypeError: the reach is the window.
+        """
+        inputs = as_inputs(query, key, value, self.dtype)
+        options: Options = dict(limits, chunk_size=self.chunk_size)
+        window = self.reach, self.reach
+        return self._attended(inputs, self.score, need_weights, train, window=window, **options)
 
 
-class LocalAttention(nn.Module):
+class LocalAttention(LocalAttentionBase, LinenLocalShell, nn.Module):
     """Query `t` attends to keys `t - D` to `t + D` (local-m).
 
     It fits a source and a target in which equal positions belong together.
@@ -267,112 +321,49 @@ class LocalAttention(nn.Module):
         chunk_size: as in `attend`.
         dtype: dtype of the computation and of the result; None for that of the inputs.
         param_dtype: dtype of the parameters of `BilinearScore`, if `score` is None.
+        return_weights: as in `Attention`.
     """
 
-    reach: int
-    score: Score | nn.Module | None = None
-    dropout_rate: float = 0.0
-    chunk_size: int | None = None
-    dtype: DTypeLike | None = None
-    param_dtype: DTypeLike = jnp.float32
-
-    @nn.compact
-    def __call__(
-        self,
-        query: Float[Array, "*b q d"],
-        key: Float[Array, "*b k _"],
-        value: Float[Array, "*b k e"] | None = None,
-        *,
-        train: bool = False,
-        need_weights: bool = True,
-        **limits: Unpack[Limits],
-    ) -> Attended:
-        """Attends as `Attention` does. Without `value`, the values are the keys.
-
-        A `window` is a TypeError: the reach is the window.
-        """
-        query, key, value = as_inputs(query, key, value, self.dtype)
-        call = make_call(
-            query,
-            key,
-            value,
-            score=_local_score(self.score, self.param_dtype, query, key),
-            chunk_size=self.chunk_size,
-            need_weights=need_weights,
-            window=(self.reach, self.reach),
-            name=path_of(self),
-            **dropout(self, train),
-            **limits,  # pyright: ignore[reportCallIssue]
-        )
-        return compute(call)
+    __call__ = nn.compact(LocalAttentionBase.__call__)
 
 
-class PredictiveLocalAttention(nn.Module):
-    """Each query predicts a position, and attends to a window of keys around it (local-p).
-
-        p = S sigmoid(v · tanh(W q)),
-        weights_s = softmax_s(e) exp(-(s - p)^2 / (2 sigma^2)) for |s - p| <= D
-
-    Here `e` are the scores, `S` is the number of keys, and `sigma = D / 2`. Rows sum to at most 1.
-    The gradient reaches `p` through the Gaussian.
-
-    Source: Luong et al. 2015 (arXiv:1508.04025), section 3.2, eq. 9 and 10, "predictive alignment".
-
-    Attributes:
-        reach: `D`, the number of keys on each side.
-        features: rows of `W`.
-        score: a score function, or a module that makes one; None for `BilinearScore`.
-        kernel_init: initialiser of `W` and of `v`.
-        dropout_rate: share of the weights that are dropped in training.
-        dtype: dtype of the computation and of the result; None for that of the inputs.
-        param_dtype: dtype of `W` and `v`, and of `BilinearScore` if `score` is None.
-    """
+@dataclasses.dataclass(eq=False, repr=False)
+class PredictiveLocalAttentionBase(LayerBase):
+    """The arguments and the computation of `PredictiveLocalAttention`."""
 
     reach: int
     features: int
     score: Score | nn.Module | None = None
-    kernel_init: Initializer = nn.initializers.lecun_normal()
+    kernel_init: Initializer = lecun
     dropout_rate: float = 0.0
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
+    return_weights: bool = True
 
-    def __post_init__(self):
-        if self.reach < 1:
-            raise ValueError(f"expected a reach of 1 or above, got {self.reach}")
-        super().__post_init__()
-
-    @nn.compact
+    @with_limits
     def __call__(
         self,
         query: Float[Array, "*b q d"],
         key: Float[Array, "*b k _"],
         value: Float[Array, "*b k e"] | None = None,
         *,
-        train: bool = False,
+        train: bool | None = None,
         need_weights: bool = True,
         **limits: Unpack[Limits],
-    ) -> Attended:
+    ) -> Returned:
         """Attends. The arguments are those of `LocalAttention`."""
+        if self.reach < 1:
+            raise ValueError(f"expected a reach of 1 or above, got {self.reach}")
         query, key, value = as_inputs(query, key, value, self.dtype)
         shape = weights_shape(query, key, value)
         visible = make_visibility(shape, **limits)
         query = hide(query, visible.reachable()[0])  # before its position is predicted
-        distance = self._distances(query, shape[-1], visible.key_lengths)
+        distance = self._distances(query, shape[-1], visible.key_lengths)  # (..., q, k)
         mask, bias = visible.block()
         near = jnp.abs(distance) <= self.reach
-        call = make_call(
-            query,
-            key,
-            value,
-            score=_local_score(self.score, self.param_dtype, query, key),
-            normalizer=self._normalizer(distance),
-            need_weights=need_weights,
-            mask=near if mask is None else both(mask, near),
-            bias=bias,
-            name=path_of(self),
-            **dropout(self, train),
-        )
-        return compute(call)
+        options: Options = {"normalizer": self._normalizer(distance), "bias": bias}
+        options["mask"] = near if mask is None else both(mask, near)
+        return self._attended((query, key, value), self.score, need_weights, train, **options)
 
     def _distances(
         self, query: Array, num_keys: int, lengths: Array | None
@@ -395,74 +386,36 @@ class PredictiveLocalAttention(nn.Module):
 
     def _predict(self, query: Array) -> Float[Array, "*b q 1"]:
         """Predicts positions as a share of the length: `sigmoid(v · tanh(W q))`, in float32."""
-        hidden = self._dense(self.features, "hidden", query)
+        options = {"use_bias": False, "kernel_init": self.kernel_init}
+        hidden = self._dense("hidden", self.features, query, **options)
         # "place" is the position: checkpoints have the parameter under this name.
-        position = self._dense(1, "place", jnp.tanh(hidden))
+        position = self._dense("place", 1, jnp.tanh(hidden), **options)
         return nn.sigmoid(position.astype(wide(position.dtype)))
 
-    def _dense(self, features: int, name: str, inputs: Array) -> Array:
-        layer = nn.Dense(
-            features,
-            use_bias=False,
-            kernel_init=self.kernel_init,
-            dtype=inputs.dtype,
-            param_dtype=self.param_dtype,
-            name=name,
-        )
-        return layer(inputs)
 
+class PredictiveLocalAttention(PredictiveLocalAttentionBase, LinenLocalShell, nn.Module):
+    """Each query predicts a position, and attends to a window of keys around it (local-p).
 
-def _local_score(
-    score: Score | nn.Module | None, param_dtype: DTypeLike, query: Array, key: Array
-) -> Score:
-    """Makes the score of a layer: by default a `BilinearScore`, with a kernel of this dtype."""
-    if score is None:
-        init = lambda key, shape, *_: glorot(key, shape, param_dtype)
-        score = BilinearScore(kernel_init=init, name="score")
-    return resolve_score(score, query.shape[-1], key.shape[-1])
+        p = S sigmoid(v · tanh(W q)),
+        weights_s = softmax_s(e) exp(-(s - p)^2 / (2 sigma^2)) for |s - p| <= D
 
+    Here `e` are the scores, `S` is the number of keys, and `sigma = D / 2`. Rows sum to at most 1.
+    The gradient reaches `p` through the Gaussian.
 
-def as_input(name: str, array: ArrayLike, dtype: DTypeLike | None = None) -> Array:
-    """Converts an input of a layer to an array of floats, in the given dtype or in its own."""
-    array = as_floats(name, array)
-    return array if dtype is None else array.astype(dtype)
+    Source: Luong et al. 2015 (arXiv:1508.04025), section 3.2, eq. 9 and 10, "predictive alignment".
 
+    Attributes:
+        reach: `D`, the number of keys on each side.
+        features: rows of `W`.
+        score: a score function, or a module that makes one; None for `BilinearScore`.
+        kernel_init: initialiser of `W` and of `v`.
+        dropout_rate: share of the weights that are dropped in training.
+        dtype: dtype of the computation and of the result; None for that of the inputs.
+        param_dtype: dtype of `W` and `v`, and of `BilinearScore` if `score` is None.
+        return_weights: as in `Attention`.
+    """
 
-def as_inputs(
-    query: ArrayLike, key: ArrayLike, value: ArrayLike | None, dtype: DTypeLike | None = None
-) -> tuple[Array, Array, Array]:
-    """Converts query, key and value by `as_input`; without values they are the keys."""
-    query, key = as_input("query", query, dtype), as_input("key", key, dtype)
-    return query, key, key if value is None else as_input("value", value, dtype)
-
-
-def resolve_score(score: Score | nn.Module, query_features: int, key_features: int) -> Score:
-    """Returns the score function, made by the module where it is one."""
-    return score(query_features, key_features) if isinstance(score, nn.Module) else score
-
-
-def path_of(layer: nn.Module) -> str:
-    """Returns the path of a layer, such as `blocks_1/attention`; empty if it has none."""
-    return "" if layer.scope is None else "/".join(layer.path)
-
-
-def dropout(layer: nn.Module, train: bool) -> Options:
-    """Makes the arguments of dropout: in training, the rate and a key of the stream `dropout`."""
-    rate = layer.dropout_rate if train else 0.0  # pyright: ignore
-    if not rate:
-        return {}
-    options: Options = {"dropout_rate": rate, "dropout_rng": layer.make_rng("dropout")}
-    check_dropout(*options.values())
-    return options
-
-
-def without_padding(inputs: Array, lengths: ArrayLike | None) -> Array:
-    """Zeros the inputs `(..., t, d)` from `lengths` `(...)` on."""
-    if lengths is None:
-        return inputs
-    leading, lengths = inputs.shape[:-2], as_lengths("lengths", lengths)
-    indices = with_rank(jnp.arange(inputs.shape[-2]), len(leading) + 1)
-    return hide(inputs, indices < jnp.broadcast_to(lengths, leading)[..., None])
+    __call__ = nn.compact(PredictiveLocalAttentionBase.__call__)
 
 
 def _project_together(

@@ -7,6 +7,7 @@ own:
     context, weights = attend(query, key, value, score=score)
 """
 
+import dataclasses
 import functools
 import operator
 from collections.abc import Callable
@@ -20,13 +21,14 @@ from jaxtyping import Array, Float, Int
 from flax_attn.attention import scores
 from flax_attn.attention.arrays import aligned
 from flax_attn.attention.checks import Score, as_integers, known_bound
+from flax_attn.attention.layers.shells import LayerBase, LinenShell, glorot
 from flax_attn.attention.positions import positions_from
 
-glorot = nn.initializers.glorot_uniform()
+small, standard = nn.initializers.normal(0.02), nn.initializers.normal(1.0)
 
 
-class LearnedScore(nn.Module):
-    """Base class of the modules in this file. Call a module with the widths of query and key."""
+class LearnedScore(LinenShell, nn.Module):
+    """Base class of the modules of scores. Call a module with the widths of query and key."""
 
     def __call__(self, query_features: int, key_features: int) -> Score:
         """Makes the score of queries `(..., q, query_features)` and keys `(..., k, key_features)`.
@@ -41,7 +43,26 @@ class LearnedScore(nn.Module):
         raise NotImplementedError
 
 
-class AdditiveScore(LearnedScore):
+@dataclasses.dataclass(eq=False, repr=False)
+class AdditiveScoreBase(LayerBase):
+    """The arguments and the computation of `AdditiveScore`."""
+
+    features: int
+    kernel_init: Initializer = glorot
+    project_keys: bool = True
+    param_dtype: DTypeLike = jnp.float32
+
+    def _make(self, query_features: int, key_features: int) -> Score:
+        kernel = lambda name, width: self._param(name, self.kernel_init, (width, self.features))
+        return functools.partial(
+            scores.additive,
+            query_kernel=kernel("query_kernel", query_features),
+            key_kernel=kernel("key_kernel", key_features) if self.project_keys else None,
+            vector=self._param("vector", _column(self.kernel_init), (self.features,)),
+        )
+
+
+class AdditiveScore(AdditiveScoreBase, LearnedScore):
     """Makes `scores.additive`, `v · tanh(q W + k U)`.
 
     Attributes:
@@ -53,27 +74,27 @@ class AdditiveScore(LearnedScore):
         param_dtype: dtype of the parameters.
     """
 
+    _make = nn.compact(AdditiveScoreBase._make)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class ConcatScoreBase(LayerBase):
+    """The arguments and the computation of `ConcatScore`."""
+
     features: int
     kernel_init: Initializer = glorot
-    project_keys: bool = True
     param_dtype: DTypeLike = jnp.float32
 
-    @nn.compact
     def _make(self, query_features: int, key_features: int) -> Score:
-        kernel = lambda name, width: self.param(
-            name, self.kernel_init, (width, self.features), self.param_dtype
-        )
+        shape = (query_features + key_features, self.features)
         return functools.partial(
-            scores.additive,
-            query_kernel=kernel("query_kernel", query_features),
-            key_kernel=kernel("key_kernel", key_features) if self.project_keys else None,
-            vector=self.param(
-                "vector", _column(self.kernel_init), (self.features,), self.param_dtype
-            ),
+            scores.concat,
+            kernel=self._param("kernel", self.kernel_init, shape),
+            vector=self._param("vector", _column(self.kernel_init), (self.features,)),
         )
 
 
-class ConcatScore(LearnedScore):
+class ConcatScore(ConcatScoreBase, LearnedScore):
     """Makes `scores.concat`, `v · tanh([q; k] W)`.
 
     Attributes:
@@ -83,23 +104,30 @@ class ConcatScore(LearnedScore):
         param_dtype: dtype of the parameters.
     """
 
-    features: int
+    _make = nn.compact(ConcatScoreBase._make)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class BilinearScoreBase(LayerBase):
+    """The arguments and the computation of `BilinearScore`."""
+
+    use_bias: bool = False
+    activation: Callable[[Array], Array] | None = None
     kernel_init: Initializer = glorot
     param_dtype: DTypeLike = jnp.float32
 
-    @nn.compact
     def _make(self, query_features: int, key_features: int) -> Score:
-        shape = (query_features + key_features, self.features)
+        shape = (query_features, key_features)
+        kernel = self._param("kernel", self.kernel_init, shape)
+        bias = None
+        if self.use_bias:
+            bias = self._param("bias", nn.initializers.zeros, ())
         return functools.partial(
-            scores.concat,
-            kernel=self.param("kernel", self.kernel_init, shape, self.param_dtype),
-            vector=self.param(
-                "vector", _column(self.kernel_init), (self.features,), self.param_dtype
-            ),
+            scores.bilinear, kernel=kernel, bias=bias, activation=self.activation
         )
 
 
-class BilinearScore(LearnedScore):
+class BilinearScore(BilinearScoreBase, LearnedScore):
     """Makes `scores.bilinear`, `f(q W k + b)`.
 
     Attributes:
@@ -109,39 +137,18 @@ class BilinearScore(LearnedScore):
         param_dtype: dtype of the parameters.
     """
 
-    use_bias: bool = False
-    activation: Callable[[Array], Array] | None = None
-    kernel_init: Initializer = glorot
-    param_dtype: DTypeLike = jnp.float32
-
-    @nn.compact
-    def _make(self, query_features: int, key_features: int) -> Score:
-        shape = (query_features, key_features)
-        kernel = self.param("kernel", self.kernel_init, shape, self.param_dtype)
-        bias = None
-        if self.use_bias:
-            bias = self.param("bias", nn.initializers.zeros, (), self.param_dtype)
-        return functools.partial(
-            scores.bilinear, kernel=kernel, bias=bias, activation=self.activation
-        )
+    _make = nn.compact(BilinearScoreBase._make)
 
 
-class TrilinearScore(LearnedScore):
-    """Makes `scores.trilinear`, `w · [q; k; q * k]`. Queries and keys have one width.
-
-    Attributes:
-        kernel_init: initialiser of the three parts of `w`, `(d,)` each, as columns of a kernel.
-        param_dtype: dtype of the parameters.
-    """
+@dataclasses.dataclass(eq=False, repr=False)
+class TrilinearScoreBase(LayerBase):
+    """The arguments and the computation of `TrilinearScore`."""
 
     kernel_init: Initializer = glorot
     param_dtype: DTypeLike = jnp.float32
 
-    @nn.compact
     def _make(self, query_features: int, key_features: int) -> Score:
-        vector = lambda name: self.param(
-            name, _column(self.kernel_init), (query_features,), self.param_dtype
-        )
+        vector = lambda name: self._param(name, _column(self.kernel_init), (query_features,))
         return functools.partial(
             scores.trilinear,
             query_vector=vector("query_vector"),
@@ -150,31 +157,32 @@ class TrilinearScore(LearnedScore):
         )
 
 
+class TrilinearScore(TrilinearScoreBase, LearnedScore):
+    """Makes `scores.trilinear`, `w · [q; k; q * k]`. Queries and keys have one width.
+
+    Attributes:
+        kernel_init: initialiser of the three parts of `w`, `(d,)` each, as columns of a kernel.
+        param_dtype: dtype of the parameters.
+    """
+
+    _make = nn.compact(TrilinearScoreBase._make)
+
+
 def _column(kernel_init: Initializer) -> Initializer:
     """Makes an initialiser of vectors: each vector is a column of a kernel."""
     return lambda key, shape, dtype: kernel_init(key, (*shape, 1), dtype)[..., 0]
 
 
-class LearnedPositions(nn.Module):
-    """A learned vector for each position. The vectors are added to the inputs.
-
-    Source: Gehring et al. 2017 (arXiv:1705.03122), section 3.1.
-
-    Attributes:
-        max_length: number of positions in the table.
-        features: width of the vectors.
-        embedding_init: initialiser of the table `(max_length, features)`.
-        dtype: dtype of the vectors; None for `param_dtype`.
-        param_dtype: dtype of the table.
-    """
+@dataclasses.dataclass(eq=False, repr=False)
+class LearnedPositionsBase(LayerBase):
+    """The arguments and the computation of `LearnedPositions`."""
 
     max_length: int
     features: int
-    embedding_init: Initializer = nn.initializers.normal(0.02)
+    embedding_init: Initializer = small
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
 
-    @nn.compact
     def __call__(self, length: int, offset: ArrayLike = 0) -> Float[Array, "*b t d"]:
         """Returns the vectors of the `length` positions from `offset` on.
 
@@ -198,7 +206,7 @@ class LearnedPositions(nn.Module):
                 f"{first if first < 0 else last} on"
             )
         shape = (self.max_length, self.features)
-        table = jnp.asarray(self.param("embedding", self.embedding_init, shape, self.param_dtype))
+        table = jnp.asarray(self._param("embedding", self.embedding_init, shape))
         table = table if self.dtype is None else table.astype(self.dtype)
         positions = positions_from(offset, length)
         # An index below 0 would count from the end of the table.
@@ -206,32 +214,33 @@ class LearnedPositions(nn.Module):
         return table.at[positions].get(mode="fill", fill_value=jnp.nan)
 
 
-class RelativeBias(nn.Module):
-    """A learned bias for each head and each bucket of distances between key and query.
+class LearnedPositions(LearnedPositionsBase, LinenShell, nn.Module):
+    """A learned vector for each position. The vectors are added to the inputs.
 
-    On each side, the first half of the buckets holds the shortest distances, one in each bucket.
-    For larger distances, the number of the bucket grows with the logarithm of the distance.
-
-    Source: Raffel et al. 2020 (arXiv:1910.10683), section 2.1, T5.
+    Source: Gehring et al. 2017 (arXiv:1705.03122), section 3.1.
 
     Attributes:
-        num_heads: number of heads; each has its own biases.
-        num_buckets: number of buckets of both sides together. With `bidirectional` it is even.
-        max_distance: this distance and all larger ones share the last bucket.
-        bidirectional: True gives half of the buckets to keys after the query. With False, these
-            keys share the bucket of distance 0.
-        embedding_init: initialiser of the table `(num_buckets, num_heads)`.
+        max_length: number of positions in the table.
+        features: width of the vectors.
+        embedding_init: initialiser of the table `(max_length, features)`.
+        dtype: dtype of the vectors; None for `param_dtype`.
         param_dtype: dtype of the table.
     """
+
+    __call__ = nn.compact(LearnedPositionsBase.__call__)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class RelativeBiasBase(LayerBase):
+    """The arguments and the computation of `RelativeBias`."""
 
     num_heads: int
     num_buckets: int = 32
     max_distance: int = 128
     bidirectional: bool = True
-    embedding_init: Initializer = nn.initializers.normal(1.0)
+    embedding_init: Initializer = standard
     param_dtype: DTypeLike = jnp.float32
 
-    @nn.compact
     def __call__(self) -> Callable[[Array, Array], Array]:
         """Returns a function from positions `(q, 1)` and `(1, k)` to the bias `(heads, q, k)`.
 
@@ -248,7 +257,7 @@ class RelativeBias(nn.Module):
                 f"max_distance above {exact}, got {self.num_buckets} and {self.max_distance}"
             )
         shape = (self.num_buckets, self.num_heads)
-        table = self.param("embedding", self.embedding_init, shape, self.param_dtype)
+        table = self._param("embedding", self.embedding_init, shape)
 
         def bias(query_positions: Array, key_positions: Array) -> Array:
             distance = jnp.subtract(*aligned(key_positions, query_positions))
@@ -268,3 +277,24 @@ class RelativeBias(nn.Module):
         ratio = jnp.log(jnp.maximum(size, 1) / exact) / jnp.log(self.max_distance / exact)
         wide = exact + (ratio * (buckets - exact)).astype(jnp.int32)
         return first + jnp.where(size < exact, size, jnp.minimum(wide, buckets - 1))
+
+
+class RelativeBias(RelativeBiasBase, LinenShell, nn.Module):
+    """A learned bias for each head and each bucket of distances between key and query.
+
+    On each side, the first half of the buckets holds the shortest distances, one in each bucket.
+    For larger distances, the number of the bucket grows with the logarithm of the distance.
+
+    Source: Raffel et al. 2020 (arXiv:1910.10683), section 2.1, T5.
+
+    Attributes:
+        num_heads: number of heads; each has its own biases.
+        num_buckets: number of buckets of both sides together. With `bidirectional` it is even.
+        max_distance: this distance and all larger ones share the last bucket.
+        bidirectional: True gives half of the buckets to keys after the query. With False, these
+            keys share the bucket of distance 0.
+        embedding_init: initialiser of the table `(num_buckets, num_heads)`.
+        param_dtype: dtype of the table.
+    """
+
+    __call__ = nn.compact(RelativeBiasBase.__call__)

@@ -1,9 +1,9 @@
 """Multi-head attention, for whole sequences and for decoding with a cache of keys and values."""
 
+import dataclasses
 import functools
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack, cast
 
 import flax.linen as nn
 import jax
@@ -17,21 +17,36 @@ from flax_attn.attention import cache as caches
 from flax_attn.attention import lens
 from flax_attn.attention.cache import AnyCache, Cache, KeyValueCache, SlidingCache
 from flax_attn.attention.checks import Normalizer, PerPair, Score, Window
-from flax_attn.attention.core import Across, Attended, Call, compute, heads_first, heads_last
-from flax_attn.attention.layers.attention import (
+from flax_attn.attention.core import (
+    Across,
+    Attended,
+    Call,
+    before_length,
+    compute,
+    heads_first,
+    heads_last,
+)
+from flax_attn.attention.layers.shells import (
+    LayerBase,
+    LinenShell,
+    Norm,
+    Returned,
+    apply_norm,
     as_input,
-    dropout,
-    path_of,
-    resolve_score,
+    lecun,
     without_padding,
 )
 from flax_attn.attention.normalizers import masked_softmax, needs_all_queries, with_sink
 from flax_attn.attention.positions import MAX_PERIOD, positions_from, rotary
 from flax_attn.attention.scores import scaled_dot
-from flax_attn.attention.visibility import Limits, hide, make_visibility
+from flax_attn.attention.visibility import (
+    Limits,
+    hide,
+    make_visibility,
+    with_keys_as_queries,
+    with_limits,
+)
 from flax_attn.types import Options
-
-Norm = Callable[..., nn.Module]  # a class such as `nn.LayerNorm`, or a function of its attributes
 
 
 class HeadSizes(NamedTuple):
@@ -63,64 +78,9 @@ class KeysAndValues(NamedTuple):
         return self.key.shape[-3] if self.is_projected else self.key.shape[-2]
 
 
-class MultiHeadAttention(nn.Module):
-    """Attention in several heads. Each head has its own projections of queries, keys and values.
-
-        head_i = attend(x W_q,i + b_q,i,  y W_k,i + b_k,i,  z W_v,i + b_v,i)
-        context = sum_i head_i W_o,i + b_o
-
-    Source: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.2; Su et al. 2021 (arXiv:2104.09864)
-    for `rotary`; Dehghani et al. 2023 (arXiv:2302.05442), section 2, for `query_key_norm`. The tree
-    of parameters is that of `flax.linen.MultiHeadDotProductAttention`, so checkpoints move both
-    ways. Three options add to the formula:
-
-        rotary_frequencies    other angles of `rotary`, such as scaled ones for longer texts
-        sinks                 weights = exp(e_k) / (exp(s_i) + sum_j exp(e_j)), s_i learned
-        output_gate           head_i * sigmoid(x W_g,i) in place of head_i
-
-    Source: Xiao et al. 2024 (arXiv:2309.17453) and OpenAI 2025 (arXiv:2508.10925) for `sinks`; Qiu
-    et al. 2025 (arXiv:2505.06708) for `output_gate`.
-
-    Attributes:
-        num_heads: number of query heads.
-        num_key_heads: number of key and value heads, a divisor of `num_heads`; None for
-            `num_heads`.
-        key_features: width of all query heads together; None for the width of the query.
-        value_features: the same for values; None for `key_features`.
-        out_features: width of the context; None for the width of the query.
-        score: function of queries and keys `(..., heads, t, d)`, or a module that makes one, such
-            as `AdditiveScore(64)`. The heads share it. It gets vectors, not positions. Do not
-            rotate inside a score: it would start at position 0 in every block and at every step of
-            decoding, and the result would be wrong without an error. Set `rotary` instead.
-        normalizer: a function from scores to weights.
-        use_bias: whether the projections have biases.
-        out_bias: whether `out` has one; None for `use_bias`.
-        dropout_rate: share of the weights that are dropped in training.
-        chunk_size: as in `attend`.
-        across: as in `attend`. Attention to a cache is not cut.
-        kernel_init, bias_init: initialisers of the four kernels and of the four biases.
-        rotary: whether queries and keys are turned after the projection, by angles that grow with
-            their positions, as the function `rotary` does. It says how weights of other models are
-            reordered. Positions of queries start at `query_offset`, those of keys at 0. A
-            cache holds keys that are already turned.
-        rotary_features: the number of features of each head that are turned, the first ones. It is
-            even; None for all.
-        rotary_max_period: `max_period` of the function `rotary`.
-        rotary_frequencies: `frequencies` of the function `rotary`, such as those that the function
-            `scaled_frequencies` returns; None for those of `rotary_max_period`.
-        query_key_norm: True for a layer norm with scales and without biases after the projection of
-            queries and keys, over the features of each head. Or a class of norm, such as
-            `nn.RMSNorm`, or a function of its attributes `dtype`, `param_dtype` and `name`. It
-            gets `(..., t, heads, d)`.
-        sinks: whether each head has a learned score that competes with those of the keys and has no
-            value. A head can then attend to nothing. The parameter is `sinks`, `(heads,)`. Memory
-            is linear in the lengths with `chunk_size` alone, and no kernel of a platform fits.
-        output_gate: whether a sigmoid of the query gates each feature of the heads' contexts. The
-            parameters are `gate`.
-        dtype: dtype of the computation and of the result; None for that of the inputs.
-        param_dtype: dtype of the parameters.
-        precision: precision of the four projections, as in `jax.lax.Precision`.
-    """
+@dataclasses.dataclass(eq=False, repr=False)
+class MultiHeadBase(LayerBase):
+    """The arguments and the computation of `MultiHeadAttention`."""
 
     num_heads: int
     num_key_heads: int | None = None
@@ -134,7 +94,7 @@ class MultiHeadAttention(nn.Module):
     dropout_rate: float = 0.0
     chunk_size: int | None = None
     across: Across | None = None
-    kernel_init: Initializer = nn.initializers.lecun_normal()
+    kernel_init: Initializer = lecun
     bias_init: Initializer = nn.initializers.zeros
     rotary: bool = False
     rotary_features: int | None = None
@@ -146,13 +106,9 @@ class MultiHeadAttention(nn.Module):
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
     precision: PrecisionLike = None
+    return_weights: bool = True
 
-    def __post_init__(self):
-        is_set = self.rotary_features is not None or self.rotary_frequencies is not None
-        if not self.rotary and (is_set or self.rotary_max_period != MAX_PERIOD):
-            raise ValueError("expected rotary=True beside other attributes of rotary")
-        super().__post_init__()
-
+    @with_limits
     def __call__(
         self,
         query: Float[Array, "*b q d"],
@@ -160,19 +116,10 @@ class MultiHeadAttention(nn.Module):
         value: Float[Array, "*b k _"] | None = None,
         *,
         cache: KeyValueCache | None = None,
-        mask: PerPair | None = None,
-        bias: PerPair | None = None,
-        causal: bool = False,
-        window: Window | None = None,
-        query_offset: ArrayLike = 0,
-        prefix_lengths: ArrayLike | None = None,
-        query_lengths: ArrayLike | None = None,
-        key_lengths: ArrayLike | None = None,
-        query_segments: ArrayLike | None = None,
-        key_segments: ArrayLike | None = None,
-        train: bool = False,
+        train: bool | None = None,
         need_weights: bool = True,
-    ) -> Attended:
+        **limits: Unpack[Limits],
+    ) -> Returned:
         """Attends from `query` to `key`.
 
         Without `key`, the key is the query. Without `value`, the value is the key.
@@ -192,14 +139,11 @@ class MultiHeadAttention(nn.Module):
         """
         query = as_input("query", query, self.dtype)
         if key is None and cache is None:  # self-attention
-            key_lengths = query_lengths if key_lengths is None else key_lengths
-            key_segments = query_segments if key_segments is None else key_segments
-        memory = self._memory(query, key, value, cache, key_lengths)
-        limits: Limits = {"mask": mask, "bias": bias, "causal": causal, "window": window}
-        limits |= {"query_offset": query_offset, "prefix_lengths": prefix_lengths}
-        limits |= {"query_lengths": query_lengths, "query_segments": query_segments}
-        limits |= {"key_lengths": memory.lengths, "key_segments": key_segments}
-        return self._attend(query, query_offset, memory, limits, train, need_weights)
+            limits = with_keys_as_queries(limits)
+        memory = self._memory(query, key, value, cache, limits.pop("key_lengths", None))
+        limits = cast(Limits, limits | {"key_lengths": memory.lengths})
+        offset = limits.get("query_offset", 0)
+        return self._attend(query, offset, memory, limits, train, need_weights)
 
     def extend(
         self,
@@ -228,9 +172,9 @@ class MultiHeadAttention(nn.Module):
         bias: PerPair | None = None,
         window: Window | None = None,
         prefix_lengths: ArrayLike | None = None,
-        train: bool = False,
+        train: bool | None = None,
         need_weights: bool = True,
-    ) -> tuple[Attended, Cache]:
+    ) -> tuple[Returned, Cache]:
         """Attends causally, from `t` new tokens to themselves and to the cached ones.
 
         The cache that is returned holds the new tokens, too. Decoding token by token, or a prompt
@@ -266,13 +210,19 @@ class MultiHeadAttention(nn.Module):
             mask = caches.from_position("mask", mask, cache.length - offset)
             bias = caches.from_position("bias", bias, cache.length - offset)
         memory = KeysAndValues.of(read)
-        limits: Limits = {"mask": mask, "bias": bias, "causal": True, "window": window}
-        limits |= {"query_offset": offset, "prefix_lengths": prefix_lengths}
-        limits |= {"query_lengths": lengths, "key_lengths": memory.lengths}
+        limits = Limits(
+            mask=mask,
+            bias=bias,
+            causal=True,
+            window=window,
+            query_offset=offset,
+            prefix_lengths=prefix_lengths,
+            query_lengths=lengths,
+            key_lengths=memory.lengths,
+        )
         attended = self._attend(inputs, cache.length, memory, limits, train, need_weights)
         return attended, extended
 
-    @nn.nowrap
     def init_cache(
         self,
         features: int,
@@ -335,9 +285,9 @@ class MultiHeadAttention(nn.Module):
         offset: ArrayLike,
         memory: KeysAndValues,
         limits: Limits,
-        train: bool,
+        train: bool | None,
         need_weights: bool,
-    ) -> Attended:
+    ) -> Returned:
         """Projects the inputs, with zeros where hidden, attends, and projects the context."""
         *rows, num_queries, _ = query.shape
         shape = (*rows, self.num_heads, num_queries, memory.num_keys)
@@ -356,19 +306,26 @@ class MultiHeadAttention(nn.Module):
             keys,
             values,
             visible,
-            resolve_score(self.score, width, width),
+            self._score(self.score, queries, keys),
             self._with_sinks(keys.shape[-2]),
             chunk_size=self.chunk_size,
-            need_weights=need_weights,
+            need_weights=self._wants(need_weights),
             across=None if memory.is_projected else self.across,
             is_cached=memory.is_projected,
-            name=path_of(self),
-            gate=nn.sigmoid(self._project("gate", sizes, shown)) if self.output_gate else None,
-            **dropout(self, train),
+            name=self._path(),
         )
-        context, weights = heads_last(compute(heads_first(call)), visible.shape)
+        gate = nn.sigmoid(self._project("gate", sizes, shown)) if self.output_gate else None
+        call = heads_first(call._replace(**self._dropout(train)))
+        if gate is not None:  # as the context
+            gate = before_length(gate, keys.shape[-2] if keys.shape[-2] < self.num_heads else None)
+        attended = compute(call)
+        if gate is not None:
+            attended = attended._replace(context=attended.context * gate)
+        context, weights = heads_last(attended, visible.shape)  # (..., q, heads, width)
+        context = lens.changed_context(self._path(), context)
         features = query.shape[-1] if self.out_features is None else self.out_features
-        return Attended(self._project("out", features, context, axis=(-2, -1)), weights)
+        context = self._project("out", features, context, axis=(-2, -1))  # (..., q, features)
+        return self._returned(Attended(context, weights), need_weights)
 
     def _new(
         self,
@@ -400,6 +357,123 @@ class MultiHeadAttention(nn.Module):
         keys = self._project("key", (sizes.key_heads, sizes.key_width), key)
         values = self._project("value", (sizes.key_heads, sizes.value_width), value)
         return self._turned(keys, offset), values
+
+    def _project(
+        self,
+        name: str,
+        features: int | tuple[int, ...],
+        inputs: Array,
+        axis: int | tuple[int, ...] = -1,
+    ) -> Array:
+        """Applies a projection, and for queries and keys the norm if there is one."""
+        raise NotImplementedError
+
+    def _with_sinks(self, key_heads: int) -> Normalizer:
+        """Returns the normaliser, with a sink for each head if there are sinks."""
+        if self.sinks is False:  # in nnx the parameter stands in the place of True
+            return self.normalizer
+        heads = self.num_heads
+        sinks = self._param("sinks", nn.initializers.zeros, (heads,))
+        shape = (heads,) if key_heads == heads else (key_heads, heads // key_heads)
+        make = functools.partial(with_sink, sinks.reshape(*shape, 1, 1))
+        return lens.around(make, self.normalizer)
+
+    def _turned(self, vectors: Array, offset: ArrayLike) -> Array:
+        """Turns queries or keys `(..., t, heads, d)` from position `offset` on, if `rotary`."""
+        if not self.rotary:
+            return vectors
+        turned = rotary(
+            jnp.swapaxes(vectors, -3, -2),
+            positions_from(offset, vectors.shape[-3])[..., None, :],  # (..., 1, t)
+            features=self.rotary_features,
+            max_period=self.rotary_max_period,
+            frequencies=self.rotary_frequencies,
+        )
+        return jnp.swapaxes(turned, -3, -2)
+
+    def _sizes(self, features: int) -> HeadSizes:
+        """Returns the sizes of keys and values for queries of `features`."""
+        heads = self.num_heads
+        key_heads = heads if self.num_key_heads is None else self.num_key_heads
+        key_features = features if self.key_features is None else self.key_features
+        value_features = key_features if self.value_features is None else self.value_features
+        sizes = f"{heads} heads, {key_heads} key heads"
+        if min(heads, key_heads) < 1 or heads % key_heads:
+            raise ValueError(f"expected num_heads to be a multiple of num_key_heads, got {sizes}")
+        if key_features % heads or value_features % heads:
+            got = f"{key_features} and {value_features} for {sizes}"
+            raise ValueError(f"expected features to be a multiple of the heads, got {got}")
+        return HeadSizes(key_heads, key_features // heads, value_features // heads)
+
+
+class MultiHeadAttention(MultiHeadBase, LinenShell, nn.Module):
+    """Attention in several heads. Each head has its own projections of queries, keys and values.
+
+        head_i = attend(x W_q,i + b_q,i,  y W_k,i + b_k,i,  z W_v,i + b_v,i)
+        context = sum_i head_i W_o,i + b_o
+
+    Source: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.2; Su et al. 2021 (arXiv:2104.09864)
+    for `rotary`; Dehghani et al. 2023 (arXiv:2302.05442), section 2, for `query_key_norm`. The tree
+    of parameters is that of `flax.linen.MultiHeadDotProductAttention`, so checkpoints move both
+    ways. Three options add to the formula:
+
+        rotary_frequencies    other angles of `rotary`, such as scaled ones for longer texts
+        sinks                 weights = exp(e_k) / (exp(s_i) + sum_j exp(e_j)), s_i learned
+        output_gate           head_i * sigmoid(x W_g,i) in place of head_i
+
+    Source: Xiao et al. 2024 (arXiv:2309.17453) and OpenAI 2025 (arXiv:2508.10925) for `sinks`; Qiu
+    et al. 2025 (arXiv:2505.06708) for `output_gate`.
+
+    Attributes:
+        num_heads: number of query heads.
+        num_key_heads: number of key and value heads, a divisor of `num_heads`; None for
+            `num_heads`.
+        key_features: width of all query heads together; None for the width of the query.
+        value_features: the same for values; None for `key_features`.
+        out_features: width of the context; None for the width of the query.
+        score: function of queries and keys `(..., heads, t, d)`, or a module that makes one, such
+            as `AdditiveScore(64)`. The heads share it. It gets vectors, not positions. Do not
+            rotate inside a score: it would start at position 0 in every block and at every step of
+            decoding, and the result would be wrong without an error. Set `rotary` instead.
+        normalizer: a function from scores to weights.
+        use_bias: whether the projections have biases.
+        out_bias: whether `out` has one; None for `use_bias`.
+        dropout_rate: share of the weights that are dropped in training.
+        chunk_size: as in `attend`.
+        across: as in `attend`. Attention to a cache is not cut.
+        kernel_init, bias_init: initialisers of the four kernels and of the four biases.
+        rotary: whether queries and keys are turned after the projection, by angles that grow with
+            their positions, as the function `rotary` does. It says how weights of other models are
+            reordered. Positions of queries start at `query_offset`, those of keys at 0. A
+            cache holds keys that are already turned.
+        rotary_features: the number of features of each head that are turned, the first ones. It is
+            even; None for all.
+        rotary_max_period: `max_period` of the function `rotary`.
+        rotary_frequencies: `frequencies` of the function `rotary`, such as those that the function
+            `scaled_frequencies` returns; None for those of `rotary_max_period`.
+        query_key_norm: True for a layer norm with scales and without biases after the projection of
+            queries and keys, over the features of each head. Or a class of norm, such as
+            `nn.RMSNorm`, or a function of its attributes `dtype`, `param_dtype` and `name`. It
+            gets `(..., t, heads, d)`.
+        sinks: whether each head has a learned score that competes with those of the keys and has no
+            value. A head can then attend to nothing. The parameter is `sinks`, `(heads,)`. Memory
+            is linear in the lengths with `chunk_size` alone, and no kernel of a platform fits.
+        output_gate: whether a sigmoid of the query gates each feature of the heads' contexts. The
+            parameters are `gate`.
+        dtype: dtype of the computation and of the result; None for that of the inputs.
+        param_dtype: dtype of the parameters.
+        precision: precision of the four projections, as in `jax.lax.Precision`.
+        return_weights: as in `Attention`.
+    """
+
+    def __post_init__(self):
+        check_rotary(self)
+        super().__post_init__()
+
+    __call__ = MultiHeadBase.__call__
+    extend = MultiHeadBase.extend
+    decode = MultiHeadBase.decode
+    _with_sinks = nn.compact(MultiHeadBase._with_sinks)
 
     @nn.compact
     def _project(
@@ -433,45 +507,12 @@ class MultiHeadAttention(nn.Module):
             outputs = apply_norm(norm, outputs, name=f"{name}_ln", **dtypes)
         return outputs
 
-    @nn.compact
-    def _with_sinks(self, key_heads: int) -> Normalizer:
-        """Returns the normaliser, with a sink for each head if there are sinks."""
-        if not self.sinks:
-            return self.normalizer
-        heads = self.num_heads
-        sinks = self.param("sinks", nn.initializers.zeros, (heads,), self.param_dtype)
-        shape = (heads,) if key_heads == heads else (key_heads, heads // key_heads)
-        make = functools.partial(with_sink, sinks.reshape(*shape, 1, 1))
-        return lens.around(make, self.normalizer)
 
-    @nn.nowrap
-    def _turned(self, vectors: Array, offset: ArrayLike) -> Array:
-        """Turns queries or keys `(..., t, heads, d)` from position `offset` on, if `rotary`."""
-        if not self.rotary:
-            return vectors
-        turned = rotary(
-            jnp.swapaxes(vectors, -3, -2),
-            positions_from(offset, vectors.shape[-3])[..., None, :],  # (..., 1, t)
-            features=self.rotary_features,
-            max_period=self.rotary_max_period,
-            frequencies=self.rotary_frequencies,
-        )
-        return jnp.swapaxes(turned, -3, -2)
-
-    @nn.nowrap
-    def _sizes(self, features: int) -> HeadSizes:
-        """Returns the sizes of keys and values for queries of `features`."""
-        heads = self.num_heads
-        key_heads = heads if self.num_key_heads is None else self.num_key_heads
-        key_features = features if self.key_features is None else self.key_features
-        value_features = key_features if self.value_features is None else self.value_features
-        sizes = f"{heads} heads, {key_heads} key heads"
-        if min(heads, key_heads) < 1 or heads % key_heads:
-            raise ValueError(f"expected num_heads to be a multiple of num_key_heads, got {sizes}")
-        if key_features % heads or value_features % heads:
-            got = f"{key_features} and {value_features} for {sizes}"
-            raise ValueError(f"expected features to be a multiple of the heads, got {got}")
-        return HeadSizes(key_heads, key_features // heads, value_features // heads)
+def check_rotary(layer: MultiHeadBase) -> None:
+    """Raises a ValueError for attributes of rotary positions without them."""
+    is_set = layer.rotary_features is not None or layer.rotary_frequencies is not None
+    if not layer.rotary and (is_set or layer.rotary_max_period != MAX_PERIOD):
+        raise ValueError("expected rotary=True beside other attributes of rotary")
 
 
 def on_one_axis(inputs: Array, kernel: Array, dimension_numbers: Any, **options: Any) -> Array:
@@ -490,12 +531,3 @@ def on_one_axis(inputs: Array, kernel: Array, dimension_numbers: Any, **options:
     flat = kernel.reshape(width, -1)
     product = jax.lax.dot(inputs.reshape(-1, width), flat, **options)
     return product.reshape(*batch, *kernel.shape[len(contracted) :])
-
-
-def apply_norm(norm: Norm, inputs: Array, **options: Any) -> Array:
-    """Applies a norm in a compact method, also where the user asked for strict promotion.
-
-    In half precision it computes the mean in float32, and mixes both.
-    """
-    with jax.numpy_dtype_promotion("standard"):
-        return norm(**options)(inputs)

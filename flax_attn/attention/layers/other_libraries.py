@@ -8,6 +8,7 @@ from flax.typing import PrecisionLike
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Key
 
+from flax_attn.attention import lens
 from flax_attn.attention.checks import known_bound
 from flax_attn.attention.core import compute, heads_last, make_call
 from flax_attn.attention.scores import dot_product
@@ -82,6 +83,7 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
             **limits,
         )
         context, weights = heads_last(compute(call), call.visible.weights_shape)
+        context = lens.changed_context("", context)
         if module is not None:
             if weights is None:
                 raise ValueError("expected chunk_size=None with sow_weights=True")

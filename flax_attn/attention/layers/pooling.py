@@ -4,6 +4,7 @@ Attention pooling makes one weighted sum of the vectors of a sequence, or severa
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -16,13 +17,50 @@ from flax_attn.attention import lens
 from flax_attn.attention.arrays import as_dtype_of, with_rank
 from flax_attn.attention.checks import as_mask, as_number, broadcastable
 from flax_attn.attention.core import Attended, Call, compute
-from flax_attn.attention.layers.attention import as_input, path_of
+from flax_attn.attention.layers.shells import LayerBase, LinenShell, Returned, as_input, lecun
 from flax_attn.attention.normalizers import masked_softmax
 from flax_attn.attention.visibility import Visibility, hide, make_visibility
 from flax_attn.types import Options
 
 
-class AttentionPooling(nn.Module):
+@dataclasses.dataclass(eq=False, repr=False)
+class AttentionPoolingBase(LayerBase):
+    """The arguments and the computation of `AttentionPooling`."""
+
+    hidden_features: int | None = None
+    use_bias: bool = True
+    kernel_init: Initializer = lecun
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+    return_weights: bool = True
+
+    def __call__(
+        self,
+        inputs: Float[Array, "*b t d"],
+        *,
+        mask: ArrayLike | None = None,
+        lengths: ArrayLike | None = None,
+        need_weights: bool = True,
+    ) -> Returned:
+        """Pools `(..., t, d)` to the context `(..., d)`, with weights `(..., t)`.
+
+        `mask` `(..., t)` is True on the positions that count; `lengths` `(...)` is the number of
+        real positions in each batch row.
+        """
+        inputs = as_input("inputs", inputs, self.dtype)
+        inputs, visible = _without_padding(inputs, mask, lengths)
+        options: Options = {"use_bias": self.use_bias, "kernel_init": self.kernel_init}
+        hidden = inputs
+        if self.hidden_features is not None:
+            hidden = jnp.tanh(self._dense("hidden", self.hidden_features, inputs, **options))
+        # "energy" is the score: checkpoints have the parameter under this name.
+        scores = self._dense("energy", 1, hidden, **options)  # (..., t, 1)
+        context, weights = _pool(self, scores, inputs, visible, need_weights)
+        pooled = context[..., 0, :], None if weights is None else weights[..., 0, :]
+        return self._returned(Attended(*pooled), need_weights)
+
+
+class AttentionPooling(AttentionPoolingBase, LinenShell, nn.Module):
     """One weighted sum over the positions of a sequence.
 
         e_t = v · x_t + b,  or  v · tanh(W x_t + c) + b with `hidden_features`
@@ -36,15 +74,23 @@ class AttentionPooling(nn.Module):
         kernel_init: initialiser of the kernels.
         dtype: dtype of the computation and of the result; None for that of the inputs.
         param_dtype: dtype of the parameters.
+        return_weights: as in `Attention`.
     """
 
-    hidden_features: int | None = None
-    use_bias: bool = True
-    kernel_init: Initializer = nn.initializers.lecun_normal()
+    __call__ = nn.compact(AttentionPoolingBase.__call__)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class StructuredSelfAttentionBase(LayerBase):
+    """The arguments and the computation of `StructuredSelfAttention`."""
+
+    hidden_features: int
+    num_hops: int
+    kernel_init: Initializer = lecun
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
+    return_weights: bool = True
 
-    @nn.compact
     def __call__(
         self,
         inputs: Float[Array, "*b t d"],
@@ -52,30 +98,21 @@ class AttentionPooling(nn.Module):
         mask: ArrayLike | None = None,
         lengths: ArrayLike | None = None,
         need_weights: bool = True,
-    ) -> Attended:
-        """Pools `(..., t, d)` to the context `(..., d)`, with weights `(..., t)`.
+    ) -> Returned:
+        """Pools `(..., t, d)` to the context `(..., hops, d)`, with weights `(..., hops, t)`.
 
-        `mask` `(..., t)` is True on the positions that count; `lengths` `(...)` is the number of
-        real positions in each batch row.
+        The arguments are those of `AttentionPooling`.
         """
         inputs = as_input("inputs", inputs, self.dtype)
         inputs, visible = _without_padding(inputs, mask, lengths)
-        options: Options = {
-            "use_bias": self.use_bias,
-            "kernel_init": self.kernel_init,
-            "dtype": inputs.dtype,
-            "param_dtype": self.param_dtype,
-        }
-        hidden = inputs
-        if self.hidden_features is not None:
-            hidden = jnp.tanh(nn.Dense(self.hidden_features, **options, name="hidden")(inputs))
-        # "energy" is the score: checkpoints have the parameter under this name.
-        scores = nn.Dense(1, **options, name="energy")(hidden)
-        context, weights = _pool(self, scores, inputs, visible, need_weights)
-        return Attended(context[..., 0, :], None if weights is None else weights[..., 0, :])
+        options: Options = {"use_bias": False, "kernel_init": self.kernel_init}
+        hidden = jnp.tanh(self._dense("hidden", self.hidden_features, inputs, **options))
+        # "energies" are the scores: checkpoints have the parameter under this name.
+        scores = self._dense("energies", self.num_hops, hidden, **options)  # (..., t, hops)
+        return self._returned(_pool(self, scores, inputs, visible, need_weights), need_weights)
 
 
-class StructuredSelfAttention(nn.Module):
+class StructuredSelfAttention(StructuredSelfAttentionBase, LinenShell, nn.Module):
     """Several weighted sums over the positions of a sequence, its hops. Each has its own weights.
 
         A = softmax(W_2 tanh(W_1 H^T)),   M = A H
@@ -89,43 +126,53 @@ class StructuredSelfAttention(nn.Module):
         kernel_init: initialiser of both.
         dtype: dtype of the computation and of the result; None for that of the inputs.
         param_dtype: dtype of both.
+        return_weights: as in `Attention`.
     """
 
-    hidden_features: int
-    num_hops: int
-    kernel_init: Initializer = nn.initializers.lecun_normal()
+    __call__ = nn.compact(StructuredSelfAttentionBase.__call__)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class InputAttentionCellBase(LayerBase):
+    """The arguments and the computation of `InputAttentionCell`."""
+
+    features: int
+    out_features: int
+    alpha: ArrayLike = 1.0
+    activation: Callable[[Array], Array] = jnp.tanh
+    out_activation: Callable[[Array], Array] = lambda y: y
+    kernel_init: Initializer = lecun
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
+    return_weights: bool = True
 
-    @nn.compact
     def __call__(
-        self,
-        inputs: Float[Array, "*b t d"],
-        *,
-        mask: ArrayLike | None = None,
-        lengths: ArrayLike | None = None,
-        need_weights: bool = True,
-    ) -> Attended:
-        """Pools `(..., t, d)` to the context `(..., hops, d)`, with weights `(..., hops, t)`.
+        self, carry: Float[Array, "*b h"], inputs: Float[Array, "*b d"]
+    ) -> tuple[Float[Array, "*b h"], Returned]:
+        """Computes one step. Returns the next state and `Attended`.
 
-        The arguments are those of `AttentionPooling`.
+        The context is the output `y` `(..., out_features)`, the weights are `g` `(..., d)`.
+
+        Raises:
+            ValueError: a carry of another shape than the batch of the inputs and `features`.
         """
-        inputs = as_input("inputs", inputs, self.dtype)
-        inputs, visible = _without_padding(inputs, mask, lengths)
-        options: Options = {
-            "use_bias": False,
-            "kernel_init": self.kernel_init,
-            "dtype": inputs.dtype,
-            "param_dtype": self.param_dtype,
-        }
-        dense = lambda features, name: nn.Dense(features, **options, name=name)
-        hidden = jnp.tanh(dense(self.hidden_features, "hidden")(inputs))
-        # "energies" are the scores: checkpoints have the parameter under this name.
-        scores = dense(self.num_hops, "energies")(hidden)
-        return _pool(self, scores, inputs, visible, need_weights)
+        inputs, carry = as_input("inputs", inputs, self.dtype), as_input("carry", carry)
+        if carry.shape != (shape := (*inputs.shape[:-1], self.features)):
+            raise ValueError(f"expected a carry of shape {shape}, got {carry.shape}")
+        dense = functools.partial(self._dense, kernel_init=self.kernel_init)
+        width = inputs.shape[-1]
+        from_state = dense("state_gate", width, carry, use_bias=False)
+        gates = nn.sigmoid(from_state + dense("input_gate", width, inputs))  # (..., d)
+        scores = as_dtype_of(gates, as_number(self.alpha)) * gates
+        weights = lens.normalized(masked_softmax, scores, self._path()).astype(inputs.dtype)
+        from_state = dense("state", self.features, carry, use_bias=False)
+        state = self.activation(from_state + dense("input", self.features, inputs * weights))
+        output = dense("output", self.out_features, state, use_bias=False)
+        attended = self._returned(Attended(self.out_activation(output), weights))
+        return state.astype(carry.dtype), attended  # a carry keeps its dtype
 
 
-class InputAttentionCell(nn.RNNCellBase):
+class InputAttentionCell(InputAttentionCellBase, LinenShell, nn.RNNCellBase):
     """A recurrent cell that gives a weight to each feature of its input.
 
         a_t = sigmoid(W_ha h_{t-1} + W_xa x_t + b_a),   g_t = softmax(alpha a_t)
@@ -145,51 +192,10 @@ class InputAttentionCell(nn.RNNCellBase):
         kernel_init: initialiser of the kernels.
         dtype: dtype of the computation and of the result; None for that of the inputs.
         param_dtype: dtype of the parameters.
+        return_weights: as in `Attention`.
     """
 
-    features: int
-    out_features: int
-    alpha: ArrayLike = 1.0
-    activation: Callable[[Array], Array] = jnp.tanh
-    out_activation: Callable[[Array], Array] = lambda y: y
-    kernel_init: Initializer = nn.initializers.lecun_normal()
-    dtype: DTypeLike | None = None
-    param_dtype: DTypeLike = jnp.float32
-
-    @nn.compact
-    def __call__(
-        self, carry: Float[Array, "*b h"], inputs: Float[Array, "*b d"]
-    ) -> tuple[Float[Array, "*b h"], Attended]:
-        """Computes one step. Returns the next state and `Attended`.
-
-        The context is the output `y` `(..., out_features)`, the weights are `g` `(..., d)`.
-
-        Raises:
-            ValueError: a carry of another shape than the batch of the inputs and `features`.
-        """
-        inputs, carry = as_input("inputs", inputs, self.dtype), as_input("carry", carry)
-        if carry.shape != (shape := (*inputs.shape[:-1], self.features)):
-            raise ValueError(f"expected a carry of shape {shape}, got {carry.shape}")
-        options: Options = {
-            "kernel_init": self.kernel_init,
-            "dtype": inputs.dtype,
-            "param_dtype": self.param_dtype,
-        }
-        dense = lambda features, name, use_bias: nn.Dense(
-            features, use_bias=use_bias, name=name, **options
-        )
-        width = inputs.shape[-1]
-        gates = nn.sigmoid(
-            dense(width, "state_gate", False)(carry) + dense(width, "input_gate", True)(inputs)
-        )
-        scores = as_dtype_of(gates, as_number(self.alpha)) * gates
-        weights = lens.normalized(masked_softmax, scores, path_of(self)).astype(inputs.dtype)
-        state = self.activation(
-            dense(self.features, "state", False)(carry)
-            + dense(self.features, "input", True)(inputs * weights)
-        )
-        output = self.out_activation(dense(self.out_features, "output", False)(state))
-        return state.astype(carry.dtype), Attended(output, weights)  # a carry keeps its dtype
+    __call__ = nn.compact(InputAttentionCellBase.__call__)
 
     @nn.nowrap
     def initialize_carry(
@@ -227,11 +233,12 @@ def _without_padding(
 
 
 def _pool(
-    layer: nn.Module, scores: Array, inputs: Array, visible: Visibility, need_weights: bool
+    layer: LayerBase, scores: Array, inputs: Array, visible: Visibility, need_weights: bool
 ) -> Attended:
     """Attends with scores `(..., t, hops)`, which stand for queries: they are their own score."""
     scores = jnp.swapaxes(scores, -1, -2)  # (..., hops, t)
     visible = dataclasses.replace(visible, shape=scores.shape)
     score = lambda query, key: query
-    call = Call(scores, inputs, inputs, visible, score, need_weights=need_weights)
-    return compute(call._replace(name=path_of(layer)))
+    wanted = layer._wants(need_weights)
+    call = Call(scores, inputs, inputs, visible, score, need_weights=wanted, name=layer._path())
+    return compute(call)

@@ -13,9 +13,10 @@ for `pre_norm`; OLMo Team 2024 (arXiv:2501.00656), section 3.2, and Gemma Team 2
 (arXiv:2408.00118), section 2, for `output_norm`; Wang & Komatsuzaki 2021 (GPT-J) for `parallel`.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, Unpack, cast
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -26,13 +27,61 @@ from jaxtyping import Array, Float
 from flax_attn.attention.cache import KeyValueCache, SlidingCache
 from flax_attn.attention.checks import PerPair, Window
 from flax_attn.attention.core import Across, Attended
-from flax_attn.attention.layers.attention import as_input, without_padding
-from flax_attn.attention.layers.multi_head import MultiHeadAttention, Norm, apply_norm, on_one_axis
-from flax_attn.attention.visibility import Limits, hide, make_visibility
+from flax_attn.attention.layers.multi_head import MultiHeadBase, on_one_axis
+from flax_attn.attention.layers.shells import (
+    LayerBase,
+    LinenShell,
+    Norm,
+    Returned,
+    as_attended,
+    as_input,
+    without_padding,
+)
+from flax_attn.attention.visibility import (
+    Limits,
+    SelfLimits,
+    hide,
+    make_visibility,
+    of_self,
+    with_limits,
+)
 from flax_attn.types import Options, Tree
 
 
-class FeedForward(nn.Module):
+@dataclasses.dataclass(eq=False, repr=False)
+class FeedForwardBase(LayerBase):
+    """The arguments and the computation of `FeedForward`."""
+
+    features: int
+    activation: Callable[[Array], Array] = nn.relu
+    gated: bool = False
+    use_bias: bool = True
+    dropout_rate: float = 0.0
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+    precision: PrecisionLike = None
+    across: Across | None = None
+
+    def __call__(
+        self, inputs: Float[Array, "*b t d"], *, train: bool | None = None
+    ) -> Float[Array, "*b t d"]:
+        inputs = as_input("inputs", inputs, self.dtype)
+        dense = functools.partial(
+            self._dense,
+            use_bias=self.use_bias,
+            precision=self.precision,
+            dot_general=None if self.across else on_one_axis,
+        )
+        hidden = dense("hidden", self.features, inputs)
+        if self.gated:
+            hidden *= self.activation(dense("gate", self.features, inputs))
+        else:
+            hidden = self.activation(hidden)
+        hidden = self._drop(hidden, train)
+        return dense("out", inputs.shape[-1], hidden)
+
+
+class FeedForward(FeedForwardBase, LinenShell, nn.Module):
     """Two dense layers at each position, `W_2 f(W_1 x + b_1) + b_2`.
 
     With a gate, `W_2 (f(W_g x + b_g) * (W_1 x + b_1)) + b_2`. With `nn.silu` it is SwiGLU.
@@ -53,38 +102,55 @@ class FeedForward(nn.Module):
             their own, and none leaves its device.
     """
 
-    features: int
-    activation: Callable[[Array], Array] = nn.relu
-    gated: bool = False
-    use_bias: bool = True
+    __call__ = nn.compact(FeedForwardBase.__call__)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class EncoderBlockBase(LayerBase):
+    """The arguments and the computation of `EncoderBlock`."""
+
+    attention: MultiHeadBase
+    feed_forward: Callable[..., Array]
+    pre_norm: bool = True
+    output_norm: bool = False
+    parallel: bool = False
     dropout_rate: float = 0.0
+    norm: Norm = nn.LayerNorm
+    epsilon: float = 1e-6
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
-    precision: PrecisionLike = None
-    across: Across | None = None
+    return_weights: bool = True
 
-    @nn.compact
+    @with_limits
     def __call__(
-        self, inputs: Float[Array, "*b t d"], *, train: bool = False
-    ) -> Float[Array, "*b t d"]:
-        inputs = as_input("inputs", inputs, self.dtype)
-        options: Options = {
-            "use_bias": self.use_bias,
-            "dtype": inputs.dtype,
-            "param_dtype": self.param_dtype,
-            "precision": self.precision,
-            "dot_general": None if self.across else on_one_axis,
-        }
-        hidden = nn.Dense(self.features, **options, name="hidden")(inputs)
-        if self.gated:
-            hidden *= self.activation(nn.Dense(self.features, **options, name="gate")(inputs))
-        else:
-            hidden = self.activation(hidden)
-        hidden = nn.Dropout(self.dropout_rate, deterministic=not train)(hidden)
-        return nn.Dense(inputs.shape[-1], **options, name="out")(hidden)
+        self,
+        inputs: Float[Array, "*b t d"],
+        *,
+        train: bool | None = None,
+        need_weights: bool = True,
+        **limits: Unpack[SelfLimits],
+    ) -> Returned:
+        """Encodes `(..., t, d)`. Returns outputs of this shape as context, and attention weights.
+
+        Args:
+            train, need_weights, limits: as in `MultiHeadAttention`. `lengths` `(...)` is the number
+                of real positions in each batch row, `segments` `(..., t)` the id of the sequence
+                that each position belongs to.
+        """
+        x = without_padding(as_input("inputs", inputs, self.dtype), limits.get("lengths"))
+        own = of_self(**limits)
+        x = _without_hidden(x, self.attention, own)
+        need_weights = need_weights and self.return_weights
+        options: Options = self._of_training(train) | {"need_weights": need_weights, **own}
+        attend = lambda x: as_attended(self.attention(x, **options))
+        feed = lambda x: (self.feed_forward(x, **self._of_training(train)), None)
+        attended, weights = add_part(self, "attention", attend, x, train=train)
+        read = x if self.parallel else None
+        x, _ = add_part(self, "feed_forward", feed, attended, read, train)
+        return Attended(x, weights) if self.return_weights else cast(Attended, x)
 
 
-class EncoderBlock(nn.Module):
+class EncoderBlock(EncoderBlockBase, LinenShell, nn.Module):
     """Self-attention and a feed-forward network.
 
     Attributes:
@@ -104,57 +170,14 @@ class EncoderBlock(nn.Module):
         dtype: dtype of the norms and of the result; None for that of the inputs. The parts have
             dtypes of their own.
         param_dtype: dtype of the norms' parameters.
+        return_weights: as in `Attention`.
     """
 
-    attention: MultiHeadAttention
-    feed_forward: nn.Module
-    pre_norm: bool = True
-    output_norm: bool = False
-    parallel: bool = False
-    dropout_rate: float = 0.0
-    norm: Norm = nn.LayerNorm
-    epsilon: float = 1e-6
-    dtype: DTypeLike | None = None
-    param_dtype: DTypeLike = jnp.float32
-
     def __post_init__(self):
-        _check_parallel(self)
+        check_parallel(self)
         super().__post_init__()
 
-    @nn.compact
-    def __call__(
-        self,
-        inputs: Float[Array, "*b t d"],
-        *,
-        lengths: ArrayLike | None = None,
-        mask: PerPair | None = None,
-        bias: PerPair | None = None,
-        causal: bool = False,
-        window: Window | None = None,
-        prefix_lengths: ArrayLike | None = None,
-        segments: ArrayLike | None = None,
-        train: bool = False,
-        need_weights: bool = True,
-    ) -> Attended:
-        """Encodes `(..., t, d)`. Returns outputs of this shape as context, and attention weights.
-
-        Args:
-            lengths: `(...)`, the number of real positions in each batch row.
-            segments: `(..., t)`, the id of the sequence that each position belongs to.
-            mask, bias, causal, window, prefix_lengths, train, need_weights: as in
-                `MultiHeadAttention`.
-        """
-        x = without_padding(as_input("inputs", inputs, self.dtype), lengths)
-        limits: Limits = {"mask": mask, "bias": bias, "causal": causal, "window": window}
-        limits |= {"prefix_lengths": prefix_lengths, "query_lengths": lengths}
-        limits |= {"query_segments": segments}
-        x = _without_hidden(x, self.attention, limits)
-        attend = functools.partial(self.attention, **limits, train=train, need_weights=need_weights)
-        feed = lambda x: (self.feed_forward(x, train=train), None)
-        add = functools.partial(_add, self, x.dtype, train)
-        attended, weights = add("attention", attend, x)
-        x, _ = add("feed_forward", feed, attended, x if self.parallel else None)
-        return Attended(x, weights)
+    __call__ = nn.compact(EncoderBlockBase.__call__)
 
 
 class DecodedBlock(NamedTuple):
@@ -170,20 +193,19 @@ class DecodedBlock(NamedTuple):
     cache: KeyValueCache | SlidingCache | None
 
 
-class DecoderBlock(nn.Module):
-    """Causal self-attention, cross-attention to a memory, and a feed-forward network.
+if TYPE_CHECKING:
+    ReturnedBlock = DecodedBlock  # by default
+else:
+    ReturnedBlock = DecodedBlock | Array  # the context alone with `return_weights=False`
 
-    Attributes:
-        attention: the self-attention.
-        cross_attention: the attention to the memory; None for a language model, which has none.
-        feed_forward: the network.
-        pre_norm, output_norm, parallel, dropout_rate, norm, epsilon, dtype, param_dtype: as in
-            `EncoderBlock`. A parallel block has no `cross_attention`.
-    """
 
-    attention: MultiHeadAttention
-    cross_attention: MultiHeadAttention | None
-    feed_forward: nn.Module
+@dataclasses.dataclass(eq=False, repr=False)
+class DecoderBlockBase(LayerBase):
+    """The arguments and the computation of `DecoderBlock`."""
+
+    attention: MultiHeadBase
+    cross_attention: MultiHeadBase | None
+    feed_forward: Callable[..., Array]
     pre_norm: bool = True
     output_norm: bool = False
     parallel: bool = False
@@ -192,12 +214,8 @@ class DecoderBlock(nn.Module):
     epsilon: float = 1e-6
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
+    return_weights: bool = True
 
-    def __post_init__(self):
-        _check_parallel(self, self.cross_attention)
-        super().__post_init__()
-
-    @nn.compact
     def __call__(
         self,
         inputs: Float[Array, "*b t d"],
@@ -213,9 +231,9 @@ class DecoderBlock(nn.Module):
         prefix_lengths: ArrayLike | None = None,
         segments: ArrayLike | None = None,
         memory_segments: ArrayLike | None = None,
-        train: bool = False,
+        train: bool | None = None,
         need_weights: bool = True,
-    ) -> DecodedBlock:
+    ) -> ReturnedBlock:
         """Decodes `t` tokens: a whole target, or with `cache` the tokens after those in the cache.
 
         Args:
@@ -241,18 +259,24 @@ class DecoderBlock(nn.Module):
         rows: Options = {"query_lengths": lengths, "query_segments": segments}
         if cache is None:
             x = _without_hidden(x, self.attention, cast(Limits, limits | rows | {"causal": True}))
-        calls: Options = {"train": train, "need_weights": need_weights}
+        need_weights = need_weights and self.return_weights
+        calls: Options = self._of_training(train) | {"need_weights": need_weights}
         attend = lambda x: self._attend(x, cache, lengths, segments, limits | calls)
         crossing = {"mask": memory_mask, "query_lengths": lengths, "key_lengths": memory_lengths}
         if memory_segments is not None:
             crossing |= {"query_segments": segments, "key_segments": memory_segments}
-        look = self._look(memory, cache, crossing | calls)
-        add, cross_weights = functools.partial(_add, self, x.dtype, train), None
-        attended, (weights, cache) = add("attention", attend, x)
-        if look is not None:
-            attended, cross_weights = add("cross_attention", look, attended)
-        feed = lambda x: (self.feed_forward(x, train=train), None)
-        x, _ = add("feed_forward", feed, attended, x if self.parallel else None)
+        attend_to_memory = self._of_memory(memory, cache, crossing | calls)
+        cross_weights = None
+        attended, (weights, cache) = add_part(self, "attention", attend, x, train=train)
+        if attend_to_memory is not None:
+            attended, cross_weights = add_part(
+                self, "cross_attention", attend_to_memory, attended, train=train
+            )
+        feed = lambda x: (self.feed_forward(x, **self._of_training(train)), None)
+        read = x if self.parallel else None
+        x, _ = add_part(self, "feed_forward", feed, attended, read, train)
+        if cache is None and not self.return_weights:
+            return cast(DecodedBlock, x)
         return DecodedBlock(x, weights, cross_weights, cache)
 
     def _attend(
@@ -266,20 +290,21 @@ class DecoderBlock(nn.Module):
         """Attends causally. Returns context, weights, and the cache with the new tokens."""
         if cache is None:
             options = options | {"query_lengths": lengths, "query_segments": segments}
-            context, weights = self.attention(x, causal=True, **options)
+            context, weights = as_attended(self.attention(x, causal=True, **options))
             return context, (weights, None)
         if segments is not None:
             raise ValueError("expected no segments beside a cache, which holds one sequence a row")
-        (context, weights), longer = self.attention.decode(x, cache, lengths=lengths, **options)
+        attended, longer = self.attention.decode(x, cache, lengths=lengths, **options)
+        context, weights = as_attended(attended)
         return context, (weights, longer)
 
-    def _look(
+    def _of_memory(
         self,
         memory: Array | KeyValueCache | None,
         cache: KeyValueCache | SlidingCache | None,
         options: Options,
     ) -> Callable[[Array], Attended] | None:
-        """Makes the attention to the memory, or to the cache of its keys and values."""
+        """Makes the attention to the memory, or to the cache of its keys and values, if any."""
         attention = self.cross_attention
         if (memory is None) != (attention is None):
             raise ValueError("expected a memory in a block with cross_attention, and only there")
@@ -287,36 +312,103 @@ class DecoderBlock(nn.Module):
             return None
         options = options | {"query_offset": 0 if cache is None else cache.length}
         if isinstance(memory, KeyValueCache):
-            return lambda x: attention(x, cache=memory, **options)
-        return lambda x: attention(x, memory, **options)
+            return lambda x: as_attended(attention(x, cache=memory, **options))
+        return lambda x: as_attended(attention(x, memory, **options))
 
 
-def _add(
-    block: EncoderBlock | DecoderBlock,
-    dtype: DTypeLike,
-    train: bool,
+class DecoderBlock(DecoderBlockBase, LinenShell, nn.Module):
+    """Causal self-attention, cross-attention to a memory, and a feed-forward network.
+
+    Attributes:
+        attention: the self-attention.
+        cross_attention: the attention to the memory; None for a language model, which has none.
+        feed_forward: the network.
+        pre_norm, output_norm, parallel, dropout_rate, norm, epsilon, dtype, param_dtype: as in
+            `EncoderBlock`. A parallel block has no `cross_attention`.
+        return_weights: as in `Attention`. With a cache, a call returns `DecodedBlock` in any case.
+    """
+
+    def __post_init__(self):
+        check_parallel(self, self.cross_attention)
+        super().__post_init__()
+
+    __call__ = nn.compact(DecoderBlockBase.__call__)
+
+
+class BlockStack(nn.Module):
+    """A stack of blocks of one shape, each with its own parameters.
+
+        x, weights = BlockStack(EncoderBlock(...), 12, scan=True).apply(variables, inputs)
+
+    Attributes:
+        block: a block, of which every one of the stack is a copy.
+        num_blocks: of the stack.
+        scan: whether one program of a block runs in a loop, so that the time of compilation does
+            not grow with the blocks. The parameters in `block` then have a first axis of them, and
+            all blocks have one path. Else they are in `blocks_0`, `blocks_1` and so on.
+        remat: whether the gradient computes the activations within a block again, instead of
+            storing them.
+    """
+
+    block: nn.Module
+    num_blocks: int
+    scan: bool = False
+    remat: bool = False
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "*b t d"], **options: Tree) -> Attended:
+        """Calls all blocks with the same options.
+
+        Returns:
+            `Attended` with the outputs of the last block, and the weights of all blocks, which are
+            the first axis, or None.
+        """
+
+        def call(block: Tree, x: Array, _: Tree = None) -> tuple[Array, Array | None]:
+            context, weights, *_ = block(x, **options)
+            return context, weights
+
+        call = nn.remat(call, prevent_cse=not self.scan) if self.remat else call
+        if self.scan:
+            step = nn.scan(
+                call,
+                variable_axes={"params": 0, "intermediates": 0},
+                split_rngs={"params": True, "dropout": True},
+                length=self.num_blocks,
+            )
+            return Attended(*step(self.block, inputs, None))
+        x, weights = inputs, []
+        for i in range(self.num_blocks):
+            x, of_block = call(self.block.copy(name=f"blocks_{i}"), x)
+            weights.append(of_block)
+        return Attended(x, None if weights[0] is None else jnp.stack(weights))
+
+
+def add_part(
+    block: EncoderBlockBase | DecoderBlockBase,
     name: str,
     part: Callable[[Array], tuple[Array, Tree]],
     x: Array,
     read: Array | None = None,
+    train: bool | None = None,
 ) -> tuple[Array, Tree]:
     """Adds a part of a block to `x`, with the norms of the block around it.
 
     The part reads `read`; None for `x`. Returns the sum, and what else the part returns.
     """
-    options: Options = {"dtype": dtype, "param_dtype": block.param_dtype, "epsilon": block.epsilon}
-    norm = lambda x, end: apply_norm(block.norm, x, name=f"{name}{end}", **options)
     read = x if read is None else read
-    context, others = part(norm(read, "_norm") if block.pre_norm else read)
+    context, others = part(block._normed(f"{name}_norm", read) if block.pre_norm else read)
     if context.shape != x.shape:
         raise ValueError(f"expected {name} to return the shape {x.shape}, got {context.shape}")
     if block.output_norm:
-        context = norm(context, "_output_norm")
-    x = x + nn.Dropout(block.dropout_rate, deterministic=not train)(context)
-    return x if block.pre_norm or block.output_norm else norm(x, "_norm"), others
+        context = block._normed(f"{name}_output_norm", context)
+    x = x + block._drop(context, train)
+    if block.pre_norm or block.output_norm:
+        return x, others
+    return block._normed(f"{name}_norm", x), others
 
 
-def _without_hidden(x: Array, attention: MultiHeadAttention, limits: Limits) -> Array:
+def _without_hidden(x: Array, attention: MultiHeadBase, limits: Limits) -> Array:
     """Zeros positions of `(..., t, d)` that a mask or bias hides, where they hold a NaN.
 
     Such a position attends to nothing and nothing attends to it. It would reach the parameters of
@@ -332,7 +424,9 @@ def _without_hidden(x: Array, attention: MultiHeadAttention, limits: Limits) -> 
     return hide(x, has_key | has_query | jnp.isfinite(x).all(axis=-1))
 
 
-def _check_parallel(block: EncoderBlock | DecoderBlock, cross_attention: object = None) -> None:
+def check_parallel(
+    block: EncoderBlockBase | DecoderBlockBase, cross_attention: object = None
+) -> None:
     """Raises a ValueError for a parallel block whose parts cannot read one input."""
     if block.parallel and (not block.pre_norm or cross_attention is not None):
         raise ValueError("expected pre_norm=True and no cross_attention in a parallel block")

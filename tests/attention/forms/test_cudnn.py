@@ -14,7 +14,7 @@ from benchmarks.compiled import without_cudnn
 from flax_attn import platforms
 from flax_attn.attention import form_of
 from flax_attn.attention.core import dot_product_attention
-from flax_attn.attention.forms import cudnn
+from flax_attn.attention.forms import kernels
 from tests.accelerators.programs import largest
 from tests.attention.forms.drawn import Drawn, check, draw
 
@@ -34,9 +34,9 @@ def cudnn_is_here():
 @pytest.fixture
 def by_xla(monkeypatch):
     """The terms by JAX's own form, for all platforms."""
-    in_terms = cudnn.in_terms
+    in_terms = kernels.in_terms
     monkeypatch.setattr(
-        cudnn,
+        kernels,
         "in_terms",
         lambda *arrays, implementation, **terms: in_terms(*arrays, implementation="xla", **terms),
     )
@@ -45,14 +45,14 @@ def by_xla(monkeypatch):
 @pytest.mark.parametrize("seed", range(6))
 def test_terms_mean_the_formula(seed, by_xla):
     rng = np.random.default_rng(seed)
-    check(rng, draw(rng, TERMS, 12), cudnn.attend, times=5, atol=1e-5, rtol=1e-5)
+    check(rng, draw(rng, TERMS, 12), kernels.attend_by_cudnn, times=5, atol=1e-5, rtol=1e-5)
 
 
 def test_one_query_sees_keys_after_its_position(by_xla):
     limits = {"window": (None, 2), "query_offset": np.zeros(2, int)}
     arrays = [np.zeros((2, length, 4, 8)) for length in (1, 7, 7)]
     drawn = Drawn(arrays, limits, {"scale": None, "softcap": None})
-    check(np.random.default_rng(0), drawn, cudnn.attend, times=5, atol=1e-5, rtol=1e-5)
+    check(np.random.default_rng(0), drawn, kernels.attend_by_cudnn, times=5, atol=1e-5, rtol=1e-5)
 
 
 def test_what_the_kernel_leaves_beyond_the_lengths_does_not_get_out(monkeypatch):
@@ -64,12 +64,12 @@ def test_what_the_kernel_leaves_beyond_the_lengths_does_not_get_out(monkeypatch)
         )
         return jnp.where(is_real, context, jnp.nan)
 
-    computed = cudnn.in_terms
-    monkeypatch.setattr(cudnn, "in_terms", in_terms)
+    computed = kernels.in_terms
+    monkeypatch.setattr(kernels, "in_terms", in_terms)
     limits = {"query_lengths": np.zeros(2, int), "key_lengths": np.zeros(2, int)}
     drawn = Drawn([np.zeros((2, 7, 4, 8))] * 3, limits, {"scale": None, "softcap": None})
     rng = np.random.default_rng(0)
-    assert check(rng, drawn, cudnn.attend, times=5, atol=1e-5, rtol=1e-5)
+    assert check(rng, drawn, kernels.attend_by_cudnn, times=5, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -77,7 +77,7 @@ def test_no_row_of_the_kernel_is_empty(seed):
     """What a kernel makes of such a row is not defined."""
     rng = np.random.default_rng(seed)
     call = draw(rng, TERMS, 12).call()
-    terms, (num_queries, num_keys) = cudnn.terms_of(call.visible), call.visible.shape[-2:]
+    terms, (num_queries, num_keys) = kernels.terms_of(call.visible), call.visible.shape[-2:]
     of_queries = terms.query_lengths if terms.query_lengths is not None else [num_queries]
     of_keys = terms.key_lengths if terms.key_lengths is not None else [num_keys]
     for real_queries, real_keys in np.broadcast(of_queries, of_keys):
@@ -223,6 +223,6 @@ def test_on_a_gpu_it_agrees(seed):
     def form(call):
         arrays = [array.astype(jnp.bfloat16) for array in call[:3]]
         call = call._replace(query=arrays[0], key=arrays[1], value=arrays[2])
-        return cudnn.attend(call).astype(jnp.float32)
+        return kernels.attend_by_cudnn(call).astype(jnp.float32)
 
     check(rng, draw(rng, TERMS, 12), form, times=2, atol=0.05, rtol=0.05)

@@ -13,22 +13,22 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, NamedSharding, 
 from flax_attn import platforms
 from flax_attn.attention import form_of
 from flax_attn.attention.core import dot_product_attention
-from flax_attn.attention.forms import splash
+from flax_attn.attention.forms import kernels
 from tests.attention.forms.drawn import Drawn, check, draw
 
 TERMS = ("causal", "window", "query_lengths", "key_lengths", "segments", "scale", "softcap", "rows")
 LONG = jax.ShapeDtypeStruct((1, 8192, 2, 64), jnp.bfloat16)
 NO_WEIGHTS = {"need_weights": False, "platform": "tpu"}
-form = functools.partial(splash.by_kernel, interpret=True)
+form = functools.partial(kernels.splash, interpret=True)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_it_is_the_formula(seed, monkeypatch):
     if seed % 4:  # in several blocks
-        monkeypatch.setattr(splash, "LARGEST", 128)
+        monkeypatch.setattr(kernels, "LARGEST", 128)
     rng = np.random.default_rng(seed)
     drawn = draw(rng, TERMS, 300, widths=(24, 32))
-    assert not splash._why_not_terms(drawn.call())
+    assert not kernels._why_not_splash_terms(drawn.call())
     check(rng, drawn, form, times=2, atol=1e-5, rtol=1e-5)
 
 
@@ -42,7 +42,7 @@ def test_it_is_the_formula(seed, monkeypatch):
     ids=lambda limits: " ".join(limits),
 )
 def test_blocks_that_are_visible_in_part_are_masked(limits, monkeypatch):
-    monkeypatch.setattr(splash, "LARGEST", 128)
+    monkeypatch.setattr(kernels, "LARGEST", 128)
     num_queries = 150 if "query_segments" in limits else 290
     arrays = [np.zeros((2, length, 2, 8)) for length in (num_queries, 290, 290)]
     drawn = Drawn(arrays, limits, {"scale": None, "softcap": None})
@@ -147,30 +147,32 @@ def test_it_is_taken_in_a_shard_map_that_does_not_check(spec):
 
 
 def test_the_kernel_is_made_for_devices_that_are_not_here():
-    splash.kernel.cache_clear()
+    kernels.splash_kernel.cache_clear()
     device = AbstractDevice("TPU v5e", 1, "tpu")
     mesh = AbstractMesh((1,), ("data",), axis_types=(AxisType.Explicit,), abstract_device=device)
     attend = functools.partial(dot_product_attention, causal=True, need_weights=False)
     with jax.sharding.use_abstract_mesh(mesh):
         program = jax.jit(lambda *arrays: attend(*arrays).context).trace(LONG, LONG, LONG)
     assert "splash" in str(program.jaxpr)
-    arrays = jax.tree.leaves(splash.kernel(8192, 8192, 1024, 1024, 2, (None, 0, 0), None, False))
+    arrays = jax.tree.leaves(
+        kernels.splash_kernel(8192, 8192, 1024, 1024, 2, (None, 0, 0), None, False)
+    )
     assert all(jax.typeof(array).sharding.mesh.empty for array in arrays)
 
 
 def test_the_kernel_is_made_once():
-    splash.kernel.cache_clear()
+    kernels.splash_kernel.cache_clear()
     short = jax.ShapeDtypeStruct((1, 512, 2, 64), jnp.bfloat16)
     attend = functools.partial(dot_product_attention, causal=True, need_weights=False)
     with platforms.compiling_for("tpu"), platforms.copies(1000):
         for _ in range(2):
             jax.jit(lambda *arrays: attend(*arrays)).trace(short, short, short)
-    assert splash.kernel.cache_info()[:2] == (1, 1)
+    assert kernels.splash_kernel.cache_info()[:2] == (1, 1)
 
 
 @pytest.mark.parametrize("length", [1, 127, 128, 1000, 1024, 1025, 2049, 65_536])
 def test_blocks_pad_least(length):
-    size = splash.block_size(length)
+    size = kernels.splash_block_size(length)
     number = -(-length // size)
     assert size % 128 == 0
     assert 128 <= size <= 1024
