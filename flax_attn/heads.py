@@ -2,7 +2,8 @@
 
 A head has the path of its layer in the model, such as `blocks_1/attention`, and a number from 0. A
 model is a Flax module that returns its outputs, alone or first of a tuple. The parts of its blocks,
-such as layers `MultiHeadAttention`, are fields, as in `EncoderBlock` and `DecoderBlock`.
+such as layers `MultiHeadAttention`, are fields, as in `EncoderBlock` and `DecoderBlock`. Of a model
+of `flax.nnx`, the parameters are `nnx.state(model)`.
 
 Source: Michel et al. 2019 (arXiv:1905.10650), `cut`; Wang et al. 2022 (arXiv:2211.00593),
 `patched`; Elhage et al. 2021 (transformer-circuits.pub), `direct`; nostalgebraist 2020, the logit
@@ -12,8 +13,8 @@ lens; Abnar & Zuidema 2020 (arXiv:2005.00928), `rollout`.
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,10 +27,20 @@ from flax_attn.attention.arrays import with_rank
 from flax_attn.attention.checks import as_array
 from flax_attn.models import by_block
 from flax_attn.models.by_block import InBlocks
-from flax_attn.models.calls import ModuleCall, along_residuals, first, outputs_of, parts_of
-from flax_attn.models.forward import Inputs, Params, compiled, in_order
+from flax_attn.models.calls import (
+    ModuleCall,
+    Path,
+    along_residuals,
+    first,
+    outputs_of,
+    parts_of,
+)
+from flax_attn.models.forward import Inputs, Params, as_constant, compiled, in_order
 from flax_attn.models.sizes import ROWS_OF_LARGE
 from flax_attn.types import Tree
+
+if TYPE_CHECKING:
+    from flax_attn.models.calls import Model, Module
 
 PerHead = Mapping[str, Float[Array, " heads"]]  # a number for each head, by the path of its layer
 Objective = Callable[[Tree], Float[Array, ""]]  # from the outputs of a model to one number
@@ -102,7 +113,7 @@ def patched(contexts: Mapping[str, Float[Array, "*b q heads e"]], shares: PerHea
     return _OfLayers(shares, change)
 
 
-def contexts_of(model: nn.Module, params: Params, inputs: Inputs) -> dict[str, Array]:
+def contexts_of(model: "Model", params: Params, inputs: Inputs) -> dict[str, Array]:
     """Returns what each head says, `(..., q, heads, e)`, by the path of its layer.
 
     No such layer, one in a loop, and one that is called twice are a ValueError.
@@ -113,7 +124,7 @@ def contexts_of(model: nn.Module, params: Params, inputs: Inputs) -> dict[str, A
 
 
 @compiled
-def _contexts(model: nn.Module, params: Params, inputs: Inputs) -> dict[str, Array]:
+def _contexts(model: "Model", params: Params, inputs: Inputs) -> dict[str, Array]:
     contexts, trace = {}, get_opaque_trace_state()
 
     def keep(name: str, context: Array) -> Array:
@@ -128,14 +139,14 @@ def _contexts(model: nn.Module, params: Params, inputs: Inputs) -> dict[str, Arr
     return contexts
 
 
-def heads_of(model: nn.Module, params: Params, inputs: Inputs) -> dict[str, Array]:
+def heads_of(model: "Model", params: Params, inputs: Inputs) -> dict[str, Array]:
     """Returns a 1 for each head, `(heads,)`, by the path of its layer: factors for `scaled`."""
-    contexts = jax.eval_shape(functools.partial(_contexts, model), params, inputs)
+    contexts = jax.eval_shape(functools.partial(_contexts, as_constant(model)), params, inputs)
     return {name: jnp.ones(context.shape[-2]) for name, context in in_order(contexts).items()}
 
 
 def effects(
-    model: nn.Module,
+    model: "Model",
     params: Params,
     inputs: Inputs,
     measure: Objective,
@@ -155,7 +166,7 @@ def effects(
 
 @compiled
 def _effects(
-    model: nn.Module, params: Params, inputs: Inputs, measure: Objective, source: Inputs | None
+    model: "Model", params: Params, inputs: Inputs, measure: Objective, source: Inputs | None
 ) -> dict[str, Array]:
     ones, by_layer = ravel_pytree(heads_of(model, params, inputs))
     contexts = {} if source is None else contexts_of(model, params, source)
@@ -255,9 +266,7 @@ def _numbers(
 
 
 @compiled
-def direct(
-    model: nn.Module, params: Params, inputs: Inputs, measure: Objective
-) -> dict[str, Array]:
+def direct(model: "Model", params: Params, inputs: Inputs, measure: Objective) -> dict[str, Array]:
     """Returns what each head adds to a logit by itself, from each position, `(..., q, heads)`.
 
         context_h · d measure / d context_h, along the residual connections alone
@@ -286,7 +295,7 @@ def _measured(measure: Objective, outputs: Tree) -> Array:
 
 
 @compiled
-def logits_by_block(model: nn.Module, params: Params, inputs: Inputs) -> Float[Array, "n *_"]:
+def logits_by_block(model: "Model", params: Params, inputs: Inputs) -> Float[Array, "n *_"]:
     """Returns the outputs `(blocks, ...)` if the model ended after each block: the logit lens.
 
     A block returns an array, alone or first of a tuple. Attention in no block, a block that is
@@ -294,10 +303,10 @@ def logits_by_block(model: nn.Module, params: Params, inputs: Inputs) -> Float[A
     """
     states = []
 
-    def keep(module: nn.Module, call: ModuleCall, *args: Tree) -> Tree:
+    def keep(module: "Module", path: Path, call: ModuleCall, *args: Tree) -> Tree:
         outputs = call(*args)
-        if parts_of(module):
-            states.append((module.path, first(outputs)))
+        if parts_of(module, path):
+            states.append((path, first(outputs)))
         return outputs
 
     outputs_of(model, params, inputs, keep)
@@ -305,9 +314,9 @@ def logits_by_block(model: nn.Module, params: Params, inputs: Inputs) -> Float[A
     if len(stacks) != 1 or len(dict(states)) < len(states):
         raise ValueError(f"expected one stack of blocks, each called once, got {stacks}")
 
-    def end(state: Array, module: nn.Module, call: ModuleCall, *args: Tree) -> Tree:
+    def end(state: Array, module: "Module", path: Path, call: ModuleCall, *args: Tree) -> Tree:
         leaves, tree = jax.tree.flatten(outputs := call(*args))
-        is_last = module.path == states[-1][0]
+        is_last = path == states[-1][0]
         return jax.tree.unflatten(tree, [state, *leaves[1:]]) if is_last else outputs
 
     ended = lambda state: outputs_of(model, params, inputs, functools.partial(end, state))

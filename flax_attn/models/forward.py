@@ -62,6 +62,20 @@ def in_order(attention: Mapping[str, Own]) -> dict[str, Own]:
     return {name: attention[name] for name in sorted(attention, key=key)}
 
 
+def as_constant(model: Tree) -> Tree:
+    """Returns a module of linen, or the graph of one of nnx, without dropout, with named layers."""
+    if isinstance(model, nn.Module):
+        return model
+    from flax import nnx  # to import it takes as long as linen
+
+    from flax_attn.attention.nnx import name_layers
+
+    if not isinstance(model, nnx.Module):
+        return model  # a graph already
+    name_layers(model)
+    return nnx.graphdef(nnx.view(model, deterministic=True, raise_if_not_found=False))
+
+
 def compiled(function: CompiledFunction) -> CompiledFunction:
     """Compiles a function of a model, its parameters and inputs. Arrays by layer come in order.
 
@@ -72,7 +86,8 @@ def compiled(function: CompiledFunction) -> CompiledFunction:
     jitted = jax.jit(function, static_argnames=static)
 
     @functools.wraps(function)
-    def call(model: nn.Module, params: Params, *args: Tree, **options: Tree) -> Tree:
+    def call(model: Tree, params: Params, *args: Tree, **options: Tree) -> Tree:
+        model = as_constant(model)
         if "params" in params:
             raise ValueError("expected parameters by layer, got variables; pass their 'params'")
         made = jitted(model, params, *args, **options)
