@@ -114,10 +114,15 @@ def test_shapes_and_defaults_are_those_of_the_code():
     assert shapes(score) == "``query`` ``(..., q, d)``, result ``(q,)``"
     assert shapes(len) == ""
     assert defaults(Across) == {"mesh": "None", "axis": "'sequence'", "ring": "None"}
-    name = "flax_attn.attention.nnx.MultiHeadAttention"
-    module = pkgutil.resolve_name(name)
-    assert change_signature(None, "class", name, module, None, "(*args, **kwargs)", "") == (
-        "(num_heads, in_features, *, in_key_features=None, in_value_features=None, rngs, "
-        "**attributes)",
-        "",
+    options = (
+        "activation=nn.relu, gated=False, use_bias=True, dropout_rate=0.0, dtype=None, "
+        "param_dtype=jnp.float32, precision=None, across=None"
     )
+    of_nnx = "rngs, deterministic=False, in_features, kernel_metadata=NO_METADATA"
+    for module, expected in {
+        "flax_attn.attention": f"(features, {options})",
+        "flax_attn.attention.nnx": f"(features, {options}, *, {of_nnx}, bias_metadata=NO_METADATA)",
+    }.items():
+        layer = pkgutil.resolve_name(f"{module}.FeedForward")
+        made = change_signature(None, "class", layer.__name__, layer, None, "(*args)", "")
+        assert made == (expected, "")

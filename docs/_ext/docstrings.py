@@ -151,13 +151,19 @@ def change_docstring(
 def change_signature(
     app: "Sphinx", what: str, name: str, value: Any, options: Any, signature: str, returns: str
 ) -> tuple[str, str] | None:
-    """Returns the fields of a class as its arguments; those that Flax adds are left out.
+    """Returns the fields of a class as its arguments; those that linen adds are left out.
 
     What nnx calls to make a module takes all arguments: they are those of `__init__`.
     """
     if what == "class" and (dataclasses.is_dataclass(value) or hasattr(value, "_fields")):
-        fields = defaults(value).items()
-        parts = [name if default is None else f"{name}={default}" for name, default in fields]
+        texts, parts = defaults(value), []
+        make = value.__init__ if dataclasses.is_dataclass(value) else value
+        for name, parameter in inspect.signature(make).parameters.items():
+            if name not in texts:  # `self`, or of linen
+                continue
+            if parameter.kind == parameter.KEYWORD_ONLY and "*" not in parts:
+                parts.append("*")
+            parts.append(name if texts[name] is None else f"{name}={texts[name]}")
         return f"({', '.join(parts)})", returns
     if what == "class" and signature == "(*args, **kwargs)":
         _, *parameters = inspect.signature(value.__init__).parameters.values()

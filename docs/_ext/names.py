@@ -4,7 +4,7 @@ import types
 
 import flax_attn
 from flax_attn import attention, heads, models
-from flax_attn.attention import masks
+from flax_attn.attention import masks, nnx
 
 MODULES = {"flax_attn.heads", "flax_attn.plot", "masks"}  # among the names of packages
 OTHERS = {
@@ -12,7 +12,6 @@ OTHERS = {
     "plot.attention_on_text": "flax_attn.plot.attention_on_text",
     "shapes.generate": "flax_attn.data.shapes.generate",
     "UsageError": "flax_attn.errors.UsageError",
-    "flax_attn.attention.nnx.MultiHeadAttention": "flax_attn.attention.nnx.MultiHeadAttention",
 }
 
 
@@ -20,6 +19,7 @@ def public_names() -> dict[str, str]:
     """The full name of each public function and class, by the name that docstrings call it."""
     names = {f"flax_attn.{name}": f"flax_attn.{name}" for name in flax_attn.__all__}
     names |= {name: f"flax_attn.attention.{name}" for name in attention.__all__}
+    names |= {f"{nnx.__name__}.{name}": f"{nnx.__name__}.{name}" for name in nnx.__all__}
     names |= {f"masks.{name}": f"flax_attn.attention.masks.{name}" for name in functions(masks)}
     names |= {f"heads.{name}": f"flax_attn.heads.{name}" for name in functions(heads)}
     own = [model.__name__ for model in models.MODELS.values()]
