@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, Literal, NamedTuple, ParamSpec
 
 import matplotlib
 import numpy as np
@@ -41,6 +41,9 @@ STYLE: Options = {  # matplotlib types its keys as a union of all of their names
     "figure.titlesize": 11,
     "text.parse_math": False,  # a $ of a user's is a dollar, and begins no formula
 }
+# Publishers refuse fonts of type 3, and editors cannot change letters that are paths.
+FONTS: Options = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none"}
+VECTOR = (".pdf", ".svg", ".eps", ".ps")
 
 
 class Theme(NamedTuple):
@@ -85,6 +88,8 @@ def on(chosen: Theme) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
+Scale = Literal["sqrt", "linear"]
+Cmap = str | Colormap | None
 LEAST_TOP = 8  # times the uniform weight, so that uniform weights are pale
 TICKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
 
@@ -103,6 +108,17 @@ class Picture(Figure):
         FigureCanvasAgg(self)
         names: tuple[Any, ...] = (*STYLE, *DARK.settings)
         self._settings: Options = {name: matplotlib.rcParams[name] for name in names}
+
+    def savefig(self, fname: Any, **settings: Any) -> None:
+        """Saves the figure: in PDF, EPS and SVG with letters as text, and with images of 300 dpi.
+
+        Matplotlib's settings change only within this call. `PdfPages` writes the fonts of all its
+        pages when it is closed, so that its pages have to follow the user's settings.
+        """
+        if f".{settings.get('format') or fname}".endswith(VECTOR):
+            settings.setdefault("dpi", 300)
+        with matplotlib.rc_context({} if hasattr(fname, "savefig") else FONTS):
+            super().savefig(fname, **settings)
 
     def draw(self, renderer) -> None:
         with matplotlib.rc_context(self._settings):
@@ -133,7 +149,7 @@ def save(figure: Figure, path: Path) -> Path:
     """Writes the figure into a file; the end of its name decides the format."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial:
-        _write(figure, partial, dpi=130)
+        _write(figure, partial, dpi=300 if path.suffix in VECTOR else 130)
     return path
 
 
@@ -150,14 +166,17 @@ def quietly() -> Iterator[None]:
         yield
 
 
-def heat_up_to(top: float) -> tuple[Options, list[float]]:
+def heat_up_to(top: float, scale: Scale = "sqrt", cmap: Cmap = None) -> tuple[Options, list[float]]:
     """Returns colours and ticks of a scale that ends at `top`."""
     top = max(float(top), 0.01)
-    ticks = [tick for tick in TICKS if tick < 0.8 * top]
+    least = 0.08 * top if scale == "linear" else 0.0  # the ticks nearer to 0 would overlap
+    ticks = [tick for tick in TICKS if tick == 0 or least <= tick < 0.8 * top]
     # Queries run downwards from the top, as a matrix is printed. The scale is of square roots: on a
-    # linear one a single full weight leaves many small ones pale.
-    heat: Options = {"origin": "upper", "cmap": theme().heat, "interpolation": "nearest"}
-    return heat | {"norm": PowerNorm(0.5, vmin=0, vmax=top)}, [*ticks, top]
+    # linear one a single full weight leaves many small ones pale. Cells are sharp where they are
+    # larger than three pixels; smaller ones are averaged, so that no diagonal falls between pixels.
+    heat: Options = {"origin": "upper", "cmap": cmap or theme().heat, "interpolation": "auto"}
+    power = {"sqrt": 0.5, "linear": 1.0}[scale]
+    return heat | {"norm": PowerNorm(power, vmin=0, vmax=top)}, [*ticks, top]
 
 
 def top_of(weights: np.ndarray) -> float:
@@ -174,10 +193,12 @@ def strength(weights: np.ndarray | float, count: int) -> np.ndarray:
     return np.asarray(np.minimum(np.log(times) / np.log(max(count, 2)), 1))
 
 
-def colour_bar(figure: Figure, top: float, **where: Any) -> Colorbar:
+def colour_bar(
+    figure: Figure, top: float, scale: Scale = "sqrt", cmap: Cmap = None, **where: Any
+) -> Colorbar:
     """Draws the colour bar of weights from 0 to `top`; `where` goes to `Figure.colorbar`."""
-    heat, ticks = heat_up_to(top)
-    where |= {"label": "attention weight (square-root scale)"}
+    heat, ticks = heat_up_to(top, scale, cmap)
+    where["label"] = "attention weight" + " (square-root scale)" * (scale == "sqrt")
     bar = figure.colorbar(ScalarMappable(heat["norm"], heat["cmap"]), **where)
     bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
     bar.ax.minorticks_off()

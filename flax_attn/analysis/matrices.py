@@ -1,5 +1,8 @@
 """A matrix of attention weights on the axes of a figure: queries downwards, keys across."""
 
+from typing import Any
+
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis, XAxis
@@ -21,15 +24,15 @@ QUERY, KEY = "query: the position that attends", "key: the position that is atte
 
 
 def draw_matrix(
-    ax: Axes, weights: np.ndarray, *, mask: np.ndarray | None = None, top: float = 1.0
+    ax: Axes, weights: np.ndarray, *, mask: np.ndarray | None = None, top: float = 1.0, **look: Any
 ) -> None:
-    """Draws weights `(q, k)` on colours that end at `top`.
+    """Draws weights `(q, k)` on colours that end at `top`, of a scale and a cmap in `look`.
 
     A cell where `mask` `(q, k)` is False is hatched, and a visible NaN is orange.
     """
     visible = np.ones(weights.shape, bool) if mask is None else mask
     broken = visible & np.isnan(weights)
-    heat, _ = heat_up_to(top)
+    heat, _ = heat_up_to(top, **look)
     ax.imshow(np.ma.masked_where(~visible | broken, weights), **heat, aspect="auto")
     if not visible.all():
         ax.patch.set(**theme().masked)  # masked cells have no colour: the ground shows through
@@ -43,16 +46,23 @@ def draw_matrix(
 def name_cells(axis: Axis, names: list[str] | None, length: float) -> None:
     """Writes names, as many as fit, or numbers without names along an axis of `length` inches."""
     if names is None:
-        axis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
+        room = 0.3 if isinstance(axis, XAxis) else 0.17  # inches of a number
+        bins = min(max(int(length / room), 2), 6)
+        axis.set_major_locator(MaxNLocator(nbins=bins, integer=True, min_n_ticks=1))
         return
     least = LEAST_STEP if any(len(name) > 1 for name in names) else LEAST_STEP_OF_LETTERS
-    step = max(1, int(np.ceil(len(names) * least / length)))
+    step = max(1, int(np.ceil(len(names) * least * small() / 9 / length)))
     written = range(0, len(names), step)
     labels = [shorten(names[i]) for i in written]
-    axis.set_ticks(written, labels, fontsize=9)
+    axis.set_ticks(written, labels, fontsize=small(), parse_math=False)
     if isinstance(axis, XAxis) and max(map(len, labels)) > 2:
         for label in axis.get_ticklabels():
             label.set(rotation=60, ha="right", rotation_mode="anchor")
+
+
+def small() -> float:
+    """Returns the points of a letter that is smaller than the others: 9 beside 10."""
+    return 0.9 * matplotlib.rcParams["font.size"]
 
 
 def label_sides(ax: Axes, panel: tuple[float, float], is_left: bool, is_lowest: bool) -> None:
@@ -83,11 +93,6 @@ def label_room(names: list[str] | None) -> float:
     return 0.6 + 0.08 * max((len(shorten(name)) for name in names or ()), default=2)
 
 
-def title_room(title: str) -> float:
-    """Returns the inches that a title is wide."""
-    return 0.3 + 0.085 * max(map(len, title.split("\n")))
-
-
 def explain_marks(figure: Figure, weights: np.ndarray, mask: np.ndarray | None) -> None:
     """Adds a legend of hatched and orange cells, where there are any."""
     visible = np.ones(weights.shape, bool) if mask is None else mask
@@ -97,4 +102,4 @@ def explain_marks(figure: Figure, weights: np.ndarray, mask: np.ndarray | None) 
     if np.isnan(weights[visible]).any():
         handles.append(Patch(**NOT_A_NUMBER, label="not a number"))
     if handles:
-        figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=9)
+        figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=small())

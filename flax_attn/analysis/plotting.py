@@ -6,43 +6,35 @@ and pyplot and its backend stay as they are.
 # pyright: strict, reportUnknownMemberType=false
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from flax_attn.analysis import token_lines
-from flax_attn.analysis.drawing import Picture, colour_bar, styled
-from flax_attn.analysis.matrices import (
-    LARGEST,
-    LARGEST_WITHOUT_NAMES,
-    draw_matrix,
-    explain_marks,
-    label_room,
-    label_sides,
-    name_cells,
-    panel_size,
-    title_room,
-)
+from flax_attn.analysis import drawing, matrices, token_lines
 from flax_attn.errors import check_no_result
-from flax_attn.types import UserInput
+from flax_attn.types import Options, UserInput
 
-MOST_ACROSS = 4  # heads in a row
+MOST_ACROSS, FEW = 4, 12  # heads in a row, and in rows of this length; more are half as large
+PAGE, HIGHEST = 11.0, 8.0  # inches: the width of a page of many heads, the height of all matrices
+IN_PRINT: Options = {"font.size": 8, "axes.titlesize": 8, "figure.titlesize": 9}
 
 
 class Matrices(NamedTuple):
-    """Weights and mask `(heads, q, k)` with names, and the weight of the brightest colour."""
+    """Weights and mask `(heads, q, k)` with the names of all axes, and the colours of weights."""
 
     weights: np.ndarray
     mask: np.ndarray | None
     rows: list[str] | None
     columns: list[str] | None
-    top: float
+    titles: list[str]
+    aspect: Literal["equal", "auto"]  # square cells, unless the matrix would be a line
+    colours: Options  # top, scale and cmap
 
 
-@styled
 def attention(
     weights: ArrayLike,
     rows: Iterable[object] | None = None,
@@ -51,10 +43,17 @@ def attention(
     mask: ArrayLike | None = None,
     title: str = "",
     top: float | None = None,
+    scale: drawing.Scale = "sqrt",
+    cmap: drawing.Cmap = None,
+    names: Iterable[object] | None = None,
+    width: float | None = None,
+    figsize: tuple[float, float] | None = None,
+    ax: Axes | Sequence[Axes] | np.ndarray | None = None,
 ) -> Figure:
     """Draws attention weights as a matrix: a row for each query, a column for each key.
 
-    Colours follow the square root of the weight, so that small weights are told from 0.
+    Cells are square, unless one side of the matrix is more than ten times the other. A PDF has
+    fonts of type 42 and an SVG has text, whatever the settings of matplotlib.
 
     Args:
         weights: `(q, k)`, or `(heads, q, k)`, which has one matrix a head and one colour bar.
@@ -64,35 +63,34 @@ def attention(
             and hatched. A visible NaN is orange.
         title: stands above the picture.
         top: the weight of the brightest colour; the largest visible weight where None.
+        scale: colours follow the square root of the weight, so that small weights are told from 0,
+            or the weight itself with "linear".
+        cmap: the colours, as matplotlib takes them; white to blue where None.
+        names: `(heads,)` titles of the heads; "head 0" and so on where None.
+        width: inches, such as the width of a column. The height follows, and text has 7 to 9
+            points. Where None, a matrix has the size that its cells need, and more than 12 heads
+            have 11 inches.
+        figsize: width and height in inches, in place of `width`.
+        ax: axes of your own for the matrix, or one for each head. They keep their size, their
+            figure is returned, and its settings of fonts stay. A colour bar is left to
+            `figure.colorbar(ax.images[0], ax=ax)`.
 
     Raises:
         ValueError: a wrong shape or number of labels, or a negative weight.
         TypeError: a mask that is not boolean.
     """
-    heads = _read(weights, rows, columns, mask, top)
-    num_heads, num_rows, num_columns = heads.weights.shape
-    down = -(-num_heads // MOST_ACROSS)
-    across = -(-num_heads // down)
-    is_large = num_heads == 1 and (heads.rows or heads.columns) is not None
-    panel = panel_size(num_rows, num_columns, LARGEST if is_large else LARGEST_WITHOUT_NAMES)
-    is_flat = panel[1] * down < 1.5  # a bar beside it would be too short for its numbers
-    width = across * (panel[0] + 0.3) + label_room(heads.rows) + 1.0
-    height = down * (panel[1] + 0.3) + label_room(heads.columns) + (1.2 if is_flat else 0.5)
-    figure = Picture(figsize=(max(width, title_room(title)), height), layout="constrained")
-    grid = figure.subplots(down, across, squeeze=False)
-    for number, ax in enumerate(grid.flat):
-        if number < num_heads:
-            _draw_head(ax, heads, number, panel)
-            label_sides(ax, panel, number % across == 0, number + across >= num_heads)
-        else:
-            ax.axis("off")
-    figure.suptitle(title)
-    colour_bar(figure, heads.top, ax=grid, location="bottom" if is_flat else "right")
-    explain_marks(figure, heads.weights, heads.mask)
-    return figure
+    heads = _read(weights, mask, top, rows, columns, names)
+    heads.colours.update(scale=scale, cmap=cmap)
+    if ax is not None:
+        return _draw_onto(np.ravel(np.asarray(ax)), heads, title)
+    if width is None:
+        width = figsize[0] if figsize else PAGE if len(heads.weights) > FEW else None
+    settings: Options = drawing.STYLE | drawing.theme().settings | (IN_PRINT if width else {})
+    with matplotlib.rc_context(settings):
+        return _draw_page(heads, title, width, figsize)
 
 
-@styled
+@drawing.styled
 def attention_on_text(
     tokens: Sequence[str] | Sequence[Sequence[str]],
     weights: ArrayLike | Sequence[ArrayLike],
@@ -121,31 +119,85 @@ def attention_on_text(
     return token_lines.draw_texts([list(map(str, text)) for text in texts], shares, [], title)
 
 
-def _draw_head(ax: Axes, heads: Matrices, number: int, panel: tuple[float, float]) -> None:
+def _draw_page(
+    heads: Matrices, title: str, width: float | None, figsize: tuple[float, float] | None
+) -> Figure:
+    """Draws all heads on a new figure: of their own size, of a width, or of a size in inches."""
+    num_heads, num_rows, num_columns = heads.weights.shape
+    down = -(-num_heads // (MOST_ACROSS if num_heads <= FEW else 2 * MOST_ACROSS))
+    across = -(-num_heads // down)
+    beside, below = matrices.label_room(heads.rows) + 1.0, matrices.label_room(heads.columns) + 0.5
+    if width is None:
+        is_large = num_heads == 1 and (heads.rows or heads.columns) is not None
+        largest = matrices.LARGEST if is_large else matrices.LARGEST_WITHOUT_NAMES
+        panel = matrices.panel_size(num_rows, num_columns, largest)
+    else:
+        edge = max((width - 0.8 * beside) / across - 0.1, 0.3)  # with smaller text
+        panel = edge, min(max(edge * num_rows / num_columns, 0.3), HIGHEST / down)
+    is_flat = panel[1] * down < 1.5  # a bar beside it would be too short for its numbers
+    of_title = 0.3 + 0.085 * max(map(len, title.split("\n")))  # inches of its longest line
+    own_width = max(across * (panel[0] + 0.3) + beside, of_title)
+    size = width or own_width, down * (panel[1] + 0.3) + below + (0.7 if is_flat else 0)
+    figure = drawing.Picture(figsize=figsize or size, layout="compressed")
+    grid = figure.subplots(down, across, squeeze=False)
+    for number, ax in enumerate(grid.flat):
+        if number < num_heads:
+            _draw_head(ax, heads, number, panel, number % across == 0, number + across >= num_heads)
+        else:
+            ax.axis("off")
+    figure.suptitle(title)
+    where: Options = {"ax": grid, "location": "bottom" if is_flat else "right"}
+    drawing.colour_bar(figure, **heads.colours, **where)
+    matrices.explain_marks(figure, heads.weights, heads.mask)
+    if figsize is None and heads.aspect == "equal":  # the height at which squares fill the width
+        with drawing.quietly():
+            figure.draw_without_rendering()
+        room = grid[0, 0].get_position()
+        missing = room.width * size[0] * panel[1] / panel[0] - room.height * size[1]
+        figure.set_figheight(size[1] + down * missing)
+    for ax in grid.flat:
+        ax.set_aspect(heads.aspect)
+    return figure
+
+
+def _draw_onto(axes: np.ndarray, heads: Matrices, title: str) -> Figure:
+    """Draws each head onto the user's axes, in the user's style."""
+    for number, ax in zip(range(len(heads.weights)), axes, strict=True):
+        width, height = ax.get_window_extent().size / ax.get_figure(root=True).dpi
+        _draw_head(ax, heads, number, (width, height))
+        ax.set_aspect(heads.aspect)
+    if title:
+        axes[0].set_title(title)
+    return cast(Figure, axes[0].get_figure(root=True))
+
+
+def _draw_head(
+    ax: Axes, heads: Matrices, number: int, panel: Any, is_left: bool = True, is_lowest: bool = True
+) -> None:
     """Draws one matrix of a panel's width and height in inches, with its names."""
     mask = None if heads.mask is None else heads.mask[number]
-    draw_matrix(ax, heads.weights[number], mask=mask, top=heads.top)
-    name_cells(ax.xaxis, heads.columns, panel[0])
-    name_cells(ax.yaxis, heads.rows, panel[1])
-    if len(heads.weights) > 1:
-        ax.set_title(f"head {number}", fontsize=9)
+    matrices.draw_matrix(ax, heads.weights[number], mask=mask, **heads.colours)
+    matrices.name_cells(ax.xaxis, heads.columns, panel[0])
+    matrices.name_cells(ax.yaxis, heads.rows, panel[1])
+    matrices.label_sides(ax, panel, is_left, is_lowest)
+    if heads.titles:
+        ax.set_title(heads.titles[number], fontsize=matrices.small())
 
 
 def _read(
-    weights: ArrayLike,
-    rows: Iterable[object] | None,
-    columns: Iterable[object] | None,
-    mask: ArrayLike | None,
-    top: float | None,
+    weights: ArrayLike, mask: ArrayLike | None, top: float | None, *labels: Iterable[object] | None
 ) -> Matrices:
-    """Reads the arguments of `attention`."""
+    """Reads weights, mask and the labels of rows, columns and heads."""
     array = _numbers(weights, "(q, k) or (heads, q, k)")
     if array.ndim not in (2, 3) or array.size == 0:
         hint = "; choose a layer or a batch row: weights[0]" if array.ndim == 4 else ""
         raise ValueError(f"expected weights (q, k) or (heads, q, k), got shape {array.shape}{hint}")
     heads = array.reshape(-1, *array.shape[-2:])
-    of_rows = _names("rows", rows, heads.shape[1], "queries")
-    of_columns = _names("columns", columns, heads.shape[2], "keys")
+    num_heads, short, long = len(heads), *sorted(array.shape[-2:])
+    sizes = zip(("rows", "columns", "names"), labels, (*heads.shape[1:], num_heads))
+    rows, columns, titles = (_names(*each) for each in sizes)
+    if titles is None:
+        titles = [f"head {i}" for i in range(num_heads)] if num_heads > 1 else []
     visible = None
     if mask is not None:
         visible = np.asarray(mask)
@@ -154,8 +206,9 @@ def _read(
         visible = np.broadcast_to(visible, array.shape).reshape(heads.shape)
     shown = heads if visible is None else np.where(visible, heads, 0)
     _check_weights(shown)
-    most = np.nanmax(shown, initial=0)
-    return Matrices(heads, visible, of_rows, of_columns, float(most if top is None else top))
+    aspect: Literal["equal", "auto"] = "equal" if long <= 10 * short else "auto"
+    colours: Options = {"top": float(np.nanmax(shown, initial=0) if top is None else top)}
+    return Matrices(heads, visible, rows, columns, titles, aspect, colours)
 
 
 def _numbers(weights: ArrayLike, expected: str) -> np.ndarray:
@@ -171,15 +224,13 @@ def _check_weights(weights: np.ndarray) -> None:
         raise ValueError(f"expected finite weights of at least 0, got {wrong[0]:.3g}")
 
 
-def _names(
-    name: str, labels: Iterable[UserInput] | None, size: int, of_what: str
-) -> list[str] | None:
+def _names(name: str, labels: Iterable[UserInput] | None, size: int) -> list[str] | None:
     """Returns words as they are and positions as numbers."""
     if labels is None:
         return None
     items = [label.item() if hasattr(label, "item") else label for label in labels]
     if len(items) != size:
-        raise ValueError(f"expected {name} for {size} {of_what}, got {len(items)}")
+        raise ValueError(f"expected {size} {name}, got {len(items)}")
     return [f"{item:g}" if isinstance(item, float) else str(item) for item in items]
 
 
@@ -190,5 +241,4 @@ def _of_tokens(tokens: Sequence[str], weights: ArrayLike, number: int) -> list[f
         expected = f"expected weights ({len(tokens)},) for text {number}"
         raise ValueError(f"{expected}, got shape {array.shape}")
     _check_weights(array)
-    shares: list[float] = array.tolist()
-    return shares
+    return list(array)

@@ -34,14 +34,6 @@ class Box(NamedTuple):
     width: float
 
 
-class Heading(NamedTuple):
-    """A line in bold above a text, with its top edge."""
-
-    words: str
-    colour: str
-    top: float
-
-
 def draw_texts(
     texts: Sequence[Sequence[str]],
     weights: Sequence[Sequence[float]],
@@ -74,8 +66,10 @@ def draw_texts(
     count = counts.pop() if len(counts) == 1 else None
     scale = strength_bar(figure, count, cax=below, orientation="horizontal")
     scale.ax.tick_params(labelsize=9)
+    scale.ax.get_xticklabels()[0].set(ha="left")  # centred, 1/n would begin outside the figure
     who = "n tokens" if count is None else f"{count} tokens"
-    scale.set_label(f"weight among {who}: no colour up to 1/n, the uniform weight", size=9)
+    label = f"weight among {who}: no colour up to 1/n, the uniform weight"
+    scale.set_label(label, size=9, loc="left")
     if any(np.isnan(box.weight) for box in boxes):
         note = {"color": ORANGE, "size": 9, "va": "center", "transform": below.transAxes}
         below.text(1.06, 0.5, "framed: not a number", **note)
@@ -98,15 +92,15 @@ def lay_out(
     texts: Sequence[Sequence[str]],
     weights: Sequence[Sequence[float]],
     headings: Sequence[tuple[str, str]],
-) -> tuple[list[Box], list[Heading], float]:
-    """Returns tokens and headings with their positions, and the height of all."""
+) -> tuple[list[Box], list[tuple[str, str, float]], float]:
+    """Returns tokens, headings with their colour and top edge, and the height of all."""
     boxes: list[Box] = []
-    lines: list[Heading] = []
+    lines: list[tuple[str, str, float]] = []
     y = 0.0
     for number, (tokens, of_tokens) in enumerate(zip(texts, weights)):
         y += BETWEEN_TEXTS if number else 0.0
         if headings:
-            lines.append(Heading(*headings[number], y))
+            lines.append((*headings[number], y))
             y += HEADING
         x = 0.0
         written = [printable(token) for token in tokens]

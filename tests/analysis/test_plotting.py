@@ -1,5 +1,6 @@
 """Matrices, heads and texts, drawn for a user's own weights."""
 
+import io
 import itertools
 
 import jax.numpy as jnp
@@ -7,8 +8,11 @@ import jaxtyping
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 
 from flax_attn.analysis import drawing, plotting, token_lines
 from flax_attn.analysis.matrices import NOT_A_NUMBER
@@ -152,6 +156,112 @@ def test_nothing_of_a_picture_is_cut_off_without_a_tight_box():
             box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
             assert -0.05 <= box.x0 < box.x1 <= width + 0.05
             assert -0.05 <= box.y0 < box.y1 <= height + 0.05
+
+
+# figures for papers
+
+
+def written(figure, format):
+    file = io.BytesIO()
+    figure.savefig(file, format=format)
+    return file.getvalue()
+
+
+def sides_of_cells(ax):
+    """The width and height of a cell in pixels."""
+    corners = ax.transData.transform([(0, 0), (1, 1)])
+    return np.abs(corners[1] - corners[0])
+
+
+@pytest.mark.parametrize("heads", [1, 3, 12])
+def test_a_figure_of_a_width_has_square_cells_and_text_of_6_points(heads):
+    figure = plotting.attention(np.full((heads, 6, 9), 1 / 9), width=5.5, title="layer 0")
+    figure.canvas.draw()
+    assert figure.get_figwidth() == 5.5
+    texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
+    assert min(text.get_fontsize() for text in texts) >= 6
+    drawn = [ax for ax in figure.axes if ax.images]
+    for width, height in map(sides_of_cells, drawn):
+        assert width == pytest.approx(height, rel=0.01)
+    box = figure.get_tightbbox()
+    assert 0 <= box.x0 < 0.2 < 5.3 < box.x1 <= 5.5  # the width is used
+    assert 0 <= box.y0 < 0.2 < figure.get_figheight() - 0.2 < box.y1 <= figure.get_figheight()
+
+
+@pytest.mark.parametrize("shape", [(1, 40), (40, 2)])
+def test_a_matrix_that_would_be_a_line_has_cells_that_are_seen(shape):
+    figure = plotting.attention(np.full(shape, 1 / shape[1]))
+    figure.canvas.draw()
+    assert min(sides_of_cells(figure.axes[0]) * shape[::-1]) > 30
+
+
+def test_the_heads_of_a_large_layer_are_on_one_page():
+    figure = plotting.attention(np.full((32, 20, 20), 1 / 20))
+    assert max(figure.get_size_inches()) <= 11
+    assert min(figure.get_size_inches()) <= 8.5
+
+
+def test_a_pdf_has_fonts_of_type_42_and_an_svg_has_text(tmp_path):
+    before = dict(matplotlib.rcParams)
+    figure = plotting.attention(WEIGHTS, WORDS, WORDS)
+    pdf = drawing.save(figure, tmp_path / "weights.pdf").read_bytes()
+    for file in (pdf, written(figure, "pdf")):
+        assert b"/FontFile2" in file
+        assert b"/Type3" not in file
+    assert b">ccc</text>" in written(figure, "svg")
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_a_book_of_pages_can_be_read_whatever_the_fonts_of_the_user():
+    file = io.BytesIO()
+    with PdfPages(file) as pages:  # writes its fonts at its end
+        pages.savefig(plotting.attention(WEIGHTS))
+    assert b"/Type3" in file.getvalue()
+
+
+def test_long_sequences_are_small_in_a_pdf_and_no_diagonal_is_lost():
+    figure = plotting.attention(np.stack([np.eye(512, k=-1)] * 12), width=5.5)
+    assert len(written(figure, "pdf")) < 100_000
+    assert len(figure.axes[0].get_xticks()) < 10
+    picture, middle = pixels(figure)
+    points = [middle(row, row - 1) for row in range(100, 500, 10)]
+    assert max(picture[y - 1 : y + 2, x - 1 : x + 2].min() for x, y in points) < 0.95
+
+
+def test_a_users_axes_are_drawn_on_in_the_users_style():
+    figure = Figure(figsize=(9, 3))
+    first, *others = figure.subplots(1, 4)
+    heads = np.stack([WEIGHTS] * 3)
+    assert plotting.attention(heads, WORDS, ["$a", "$b_$", "c"], ax=others) is figure
+    assert figure.axes == [first, *others]
+    assert not first.images
+    assert [ax.get_title() for ax in others] == ["head 0", "head 1", "head 2"]
+    assert plotting.attention(WEIGHTS, ax=first, title="own") is figure
+    assert first.get_title() == "own"
+    assert first.get_xaxis().label.get_fontsize() == matplotlib.rcParams["font.size"]
+    figure.draw_without_rendering()  # a name that is no formula would raise
+    assert sides_of_cells(first) == pytest.approx(sides_of_cells(first)[::-1])
+
+
+def test_colours_are_linear_of_a_map_and_heads_have_names():
+    heads = np.stack([WEIGHTS, WEIGHTS])
+    options = {"scale": "linear", "cmap": "viridis", "names": ["previous token", "first"]}
+    figure = plotting.attention(heads, figsize=(5.0, 3.0), top=2.0, **options)
+    assert tuple(figure.get_size_inches()) == (5, 3)
+    left, right, bar = figure.axes
+    assert [left.get_title(), right.get_title()] == options["names"]
+    image = right.images[0]
+    assert image.norm(0.5) == pytest.approx(0.25)
+    assert image.to_rgba(0.5) == matplotlib.colormaps["viridis"](0.25)
+    assert bar.get_ylabel() == "attention weight"
+
+
+@pytest.mark.parametrize("count", [3, 12, 120])
+def test_the_colour_bar_of_a_text_is_whole(count):
+    figure = plotting.attention_on_text(["w"] * count, np.full(count, 1 / count))
+    figure.canvas.draw()
+    box = figure.get_tightbbox()
+    assert 0 <= box.x0 < box.x1 <= figure.get_figwidth()
 
 
 def boxes_of(figure):

@@ -53,6 +53,8 @@ prediction: Prediction = run.predict(shapes.generate(jax.random.key(0), 4)[0])
 translated = run.predict(["ein hund"], beam=2, num_best=2)
 weights = prediction.attention["attention"]
 figure: Figure = flax_attn.plot.attention(weights[0], ["a", "b"], mask=np.tri(2) > 0, title="one")
+flax_attn.plot.attention(weights[0], scale="linear", cmap="viridis", width=5.5, names=["one"])
+flax_attn.plot.attention(weights[0], figsize=(5, 3), ax=figure.axes[0])
 flax_attn.plot.attention_on_text(prediction.tokens[0], weights[0])
 flax_attn.plot.attention_on_text(prediction.tokens, weights)
 context, of_heads = attend(np.ones((2, 3)), np.ones((4, 3)), np.ones((4, 1)))
