@@ -64,6 +64,7 @@ TOP = {  # what the files beside the rooms may import
     "files": {"flax_attn.types"},
     "platforms": set(),
     "stopping": {"flax_attn.types"},
+    "testing": {"flax_attn.types"},
 }
 OUTSIDE = {"attention": {"jax", "chex", "jaxtyping", "numpy"}}
 OUTSIDE["layers"] = OUTSIDE["attention"] | {"flax"}

@@ -1,0 +1,144 @@
+"""`check_attention` finds each planted fault and nothing else, and passes attention in every form."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from flax_attn.attention import Across, dot_product_attention
+from flax_attn.testing import CASES, check_attention
+
+POSITIONS = ("causal", "window", "query_offset", "prefix_lengths")
+LIMITS = (*POSITIONS, "query_lengths", "key_lengths", "query_segments", "key_segments")
+NAMES = {name: name for name in (*LIMITS, "scale", "softcap")}
+
+
+def softmax(scores, seen):
+    hidden = jnp.where(seen, scores.astype(jnp.float32), -1e9)
+    return jnp.where(seen, jax.nn.softmax(hidden), 0)
+
+
+@jax.custom_vjp
+def halved_gradient(weights, value):
+    return weights @ value
+
+
+halved_gradient.defvjp(
+    lambda weights, value: (weights @ value, (weights, value)),
+    lambda saved, g: (g @ saved[1].mT, saved[0].mT @ g / 2),
+)
+PARTS = {
+    "scale": lambda query: query.shape[-1] ** -0.5,
+    "repeated": lambda array, groups: jnp.repeat(array, groups, axis=1),
+    "positions": lambda queries, keys: jnp.arange(queries),
+    "left": lambda left: left,
+    "lengths": lambda lengths: lengths,
+    "same": lambda queries, keys: queries[:, None, :, None] == keys[:, None, None],
+    "hide": lambda array, real: jnp.where(real[..., None], array, 0),
+    "softmax": softmax,
+    "biased": lambda scores, bias, seen, softmax: softmax(scores + bias, seen),
+    "product": lambda weights, value: weights @ value,
+    "result": lambda context, dtype: context.astype(dtype),
+}
+
+
+def attention_of(parts):
+    """Attention of arrays `(b, h, t, d)`, short and slow, made of parts."""
+    part = PARTS | parts
+
+    def attention(
+        query, key, value, mask=None, bias=None, causal=False, window=None, query_offset=0,
+        key_lengths=None, query_segments=None, key_segments=None,
+    ):  # fmt: skip
+        keys = jnp.arange(key.shape[2])[None, None, None]
+        positions = part["positions"](query.shape[2], keys.size)[None, None, :, None]
+        positions = positions + jnp.reshape(query_offset, (-1, 1, 1, 1))
+        seen = jnp.ones((len(query), 1, query.shape[2], keys.size), bool)
+        seen &= True if mask is None else mask
+        seen &= keys <= positions if causal else True
+        if window is not None:
+            seen &= positions - part["left"](window[0]) <= keys
+            seen &= keys <= positions + window[1]
+        if key_lengths is not None:
+            seen &= keys < part["lengths"](key_lengths)[:, None, None, None]
+        if query_segments is not None:
+            seen &= part["same"](query_segments, key_segments)
+        seen &= True if bias is None else bias > -jnp.inf
+        bias = jnp.zeros((1, 1, 1, 1)) if bias is None else jnp.where(bias > -jnp.inf, bias, 0)
+        groups = query.shape[1] // key.shape[1]
+        query = part["hide"](query, seen.any(axis=3))
+        key, value = (part["repeated"](array, groups) for array in (key, value))
+        key, value = (part["hide"](array, seen.any(axis=2)) for array in (key, value))
+        scores = query @ key.mT * jnp.asarray(part["scale"](query), query.dtype)
+        weights = part["biased"](scores, bias.astype(scores.dtype), seen, part["softmax"])
+        return part["result"](part["product"](weights.astype(value.dtype), value), query.dtype)
+
+    return attention
+
+
+def overflowing(scores, seen):
+    shares = jnp.where(seen, jnp.exp(scores), 0)
+    return shares / jnp.maximum(shares.sum(axis=-1, keepdims=True), 1e-6)
+
+
+OF_PARTS = {name: name for name in LIMITS if name not in ("prefix_lengths", "query_lengths")}
+CONTROL = ("plain", "causal", "float16")
+FAULTS = {  # the parts that are wrong, and the beginnings of the names of the cases that find them
+    "none": ({}, ()),
+    "window of one key more": ({"left": lambda left: left + 1}, ("window", "long")),
+    "causality from the last key": (
+        {"positions": lambda queries, keys: jnp.arange(keys - queries, keys)}, ("causal, ",)
+    ),
+    "scale by the number of heads": (
+        {"scale": lambda query: query.shape[1] ** -0.5}, CONTROL
+    ),
+    "softmax without the maximum": ({"softmax": overflowing}, ("large scores", "float16, large")),
+    "-1e9 for a hidden key": (
+        {"softmax": lambda scores, seen: jax.nn.softmax(jnp.where(seen, scores, -1e9))},
+        ("empty rows",),
+    ),
+    "0 * NaN": ({"hide": lambda array, real: array}, ("NaN",)),
+    "interleaved groups": (
+        {"repeated": lambda array, groups: jnp.tile(array, (1, groups, 1, 1))}, ("key heads",)
+    ),
+    "gradient of the value": ({"product": halved_gradient}, CONTROL),
+    "lengths of one key more": ({"lengths": lambda lengths: lengths + 1}, ("key lengths",)),
+    "segments ignored": ({"same": lambda queries, keys: True}, ("segments",)),
+    "bias after softmax": (
+        {"biased": lambda scores, bias, seen, softmax: softmax(scores, seen) + bias * seen},
+        ("bias",),
+    ),
+    "result in float32": (
+        {"result": lambda context, dtype: context.astype(jnp.float32)}, ("float16", "bfloat16")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found_in_the_cases_that_it_breaks_and_in_no_other(fault):
+    parts, expected = FAULTS[fault]
+    run = [name for name in CASES if not parts or name.startswith((*CONTROL, *expected))]
+    results = check_attention(
+        attention_of(parts), "bhtd", names=OF_PARTS, skip={*CASES} - {*run}, raises=False
+    )
+    failed = [result.name for result in results if result.status == "failed"]
+    assert failed == [name for name in CASES if name.startswith(expected)]
+
+
+FORMS = {
+    "dense": {},
+    "chunks": {"chunk_size": 4},
+    "fastest": {"need_weights": False},
+    "gathered": {"across": Across(ring=False)},
+    "ring": {"across": Across(ring=True), "chunk_size": 4},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_attention_passes_in_every_form(form):
+    with jax.set_mesh(jax.make_mesh((1,), ("sequence",), (jax.sharding.AxisType.Auto,))):
+        results = check_attention(
+            functools.partial(dot_product_attention, **FORMS[form]), names=NAMES
+        )
+    assert {result.status for result in results} == {"passed"}
