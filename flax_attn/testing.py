@@ -140,10 +140,9 @@ def _arguments(case: Options, names: Mapping[str, str | None]) -> tuple[Options,
     for group in GROUPS:
         taken -= set() if taken.issuperset(group & limits.keys()) else group
     rest = limits.keys() - taken
-    arguments: Options = {name: limits[name] for name in taken}
-    if rest:
-        arguments["mask"] = _visible(SIZES | case, rest | ({"mask"} & taken))
-    return arguments, sorted(rest & {"bias", "scale", "softcap"} if names["mask"] else rest)
+    mask = {"mask": _visible(SIZES | case, rest | ({"mask"} & taken))} if rest else {}
+    lacking = sorted(rest & {"bias", "scale", "softcap"} if names["mask"] else rest)
+    return {name: limits[name] for name in taken} | mask, lacking
 
 
 def _visible(case: Options, names: Iterable[str]) -> Any:
@@ -212,19 +211,20 @@ def _result(name: str, program: Callable[..., Any], names: Mapping[str, str | No
     static = tuple((n, x) for n, x in arguments.items() if not isinstance(x, np.ndarray))
     try:
         with jax.default_matmul_precision("highest"):  # a GPU or TPU would round float32
-            context, results = jax.device_get(program(inputs, limits, cotangent, static=static))
+            context, made = jax.device_get(program(inputs, limits, cotangent, static=static))
     except Exception as error:  # of any kind: it is what the function does
         return Result(name, "failed", np.inf, f"{type(error).__name__}: {error}".partition("\n")[0])
-    reasons = [f"context is {context.dtype}"] if context.dtype != case["dtype"] else []
-    results["context"], largest = np.where(is_checked, context, expected["context"]), 0.0
+    if context.dtype != case["dtype"]:
+        return Result(name, "failed", np.inf, f"context is {context.dtype}")
+    results: Options = {"context": np.where(is_checked, context, expected["context"]), **made}
+    largest = 0.0
     for array in results:
         got, wanted = results[array].astype(float), expected[array]  # (b, h, t, d)
-        errors = np.abs(got - wanted) / max(1, np.abs(wanted).max())
-        errors = np.where(np.isnan(errors), np.inf, errors)
+        errors = abs(np.where(np.isnan(got), np.inf, got) - wanted) / abs(wanted).max(initial=1)
         largest = max(largest, float(errors.max()))
-        if errors.max() > TOLERANCE[case["dtype"]]:
+        if largest > TOLERANCE[case["dtype"]]:
             place = b, h, t, _ = np.unravel_index(errors.argmax(), errors.shape)
-            reason = f"{array} is {got[place]:.3g} at batch {b}, head {h}, position {t}"
-            reason = f"{reason}, expected {wanted[place]:.3g}"
-            reasons.append(reason if array == "context" else f"gradient of {reason}")
-    return Result(name, "failed" if reasons else "passed", largest, "; ".join(reasons))
+            what = array if array == "context" else f"gradient of {array}"
+            what = f"{what} is {got[place]:.3g} at batch {b}, head {h}, position {t}"
+            return Result(name, "failed", largest, f"{what}, expected {wanted[place]:.3g}")
+    return Result(name, "passed", largest)

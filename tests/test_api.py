@@ -24,6 +24,7 @@ MADE_BY = {  # what makes a value of a class that nobody calls
     "Generated": "generate(",
     "KeyValueCache": "init_cache(",
     "Prediction": "predict(",
+    "Result": "check_attention(",
     "Run": "run.",
     "SlidingCache": "init_cache(",
     "UsageError": "load(",

@@ -12,6 +12,8 @@ OTHERS = {
     "plot.attention_on_text": "flax_attn.plot.attention_on_text",
     "shapes.generate": "flax_attn.data.shapes.generate",
     "UsageError": "flax_attn.errors.UsageError",
+    "check_attention": "flax_attn.testing.check_attention",
+    "Result": "flax_attn.testing.Result",
 }
 
 

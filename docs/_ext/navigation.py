@@ -23,6 +23,7 @@ PAGES = {  # under a page, headings with the pages below them
             "docs/published_models",
             "docs/nnx",
             "docs/equinox",
+            "docs/testing",
             "docs/scale-out",
             "docs/accelerators",
             "docs/reliability",
