@@ -1,7 +1,9 @@
 """`check_attention` finds each planted fault, and passes attention in every form."""
 
 import functools
+import json
 import re
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ from docs.draw import DOCS, run_example
 from flax_attn import testing
 from flax_attn.attention import Across, dot_product_attention
 from flax_attn.testing import CASES, check_attention
+from tests.on_devices import on
 
 POSITIONS = ("causal", "window", "query_offset", "prefix_lengths")
 LIMITS = (*POSITIONS, "query_lengths", "key_lengths", "query_segments", "key_segments")
@@ -140,24 +143,31 @@ def test_attention_without_a_fault_passes():
 
 FORMS = {
     "dense": {},
-    "chunks": {"chunk_size": 4},
     "fastest": {"need_weights": False},
+    "blocks": {"chunk_size": 4},
     "gathered": {"across": Across(ring=False)},
     "ring": {"across": Across(ring=True), "chunk_size": 4},
 }
-QUICK = ("dense", "fastest")  # to compile
+
+
+def statuses(form):
+    mesh = jax.make_mesh((jax.device_count(),), ("sequence",), (jax.sharding.AxisType.Auto,))
+    with jax.set_mesh(mesh):
+        attention = functools.partial(dot_product_attention, **FORMS[form])
+        return [result.status for result in check_attention(attention, names=NAMES)]
 
 
 @pytest.mark.parametrize(
-    "form",
-    [form if form in QUICK else pytest.param(form, marks=pytest.mark.slow) for form in FORMS],
+    "form", ["dense", "fastest", pytest.param("blocks", marks=pytest.mark.slow)]
 )
 def test_attention_passes_in_every_form(form):
-    with jax.set_mesh(jax.make_mesh((1,), ("sequence",), (jax.sharding.AxisType.Auto,))):
-        results = check_attention(
-            functools.partial(dot_product_attention, **FORMS[form]), names=NAMES
-        )
-    assert {result.status for result in results} == {"passed"}
+    assert set(statuses(form)) == {"passed"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["gathered", "ring"])
+def test_attention_passes_across_four_devices(form):
+    assert set(on(4, "tests.test_testing", form)) == {"passed"}
 
 
 @pytest.mark.slow
@@ -172,3 +182,7 @@ def test_the_page_says_what_each_library_passes():
         beginnings = tuple(listed[function])
         assert all(name.startswith(beginnings) for name in failed)
         assert all(any(name.startswith(start) for name in failed) for start in beginnings)
+
+
+if __name__ == "__main__":
+    print(json.dumps(statuses(sys.argv[1])))
