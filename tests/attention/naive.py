@@ -1,5 +1,5 @@
 """Attention as loops over scalars in NumPy, in double precision: slow, and plain enough to be
-believed.
+believed. It has every score and normaliser; `flax_attn.testing` has softmax alone, with gradients.
 """
 
 import numpy as np
