@@ -137,10 +137,6 @@ def test_a_planted_fault_is_found_in_its_cases_and_in_no_other(fault, monkeypatc
     assert failed(results) == [name for name in cases if re.fullmatch(expected, name)]
 
 
-def test_attention_without_a_fault_passes():
-    check_attention(attention_of({}), "bhtd", names=OF_PARTS)
-
-
 FORMS = {
     "dense": {},
     "fastest": {"need_weights": False},
