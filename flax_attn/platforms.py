@@ -166,6 +166,11 @@ def may_cut_arrays(*arrays: jax.Array) -> bool:
     )
 
 
+def has_explicit_axes(array: jax.Array) -> bool:
+    """Tells whether the type of an array says how it is cut over some axis of a mesh."""
+    return jax.sharding.AxisType.Explicit in jax.typeof(array).sharding.mesh.axis_types
+
+
 def is_shard_map_checked() -> bool:
     """Tells whether the `jax.shard_map` around checks over which axes arrays vary."""
     axes = jax.sharding.get_abstract_mesh().manual_axes

@@ -392,6 +392,8 @@ def checked(call: Call) -> Call:
     """Returns the call. Raises a ValueError for a block size that does not cut its lengths."""
     if call.chunk_size is None:
         return call
+    if platforms.has_explicit_axes(call.query):
+        raise ValueError("expected no chunk_size with explicit axes; use jax.sharding.auto_axes")
     if call.chunk_size < 1 or any(map(jax.export.is_symbolic_dim, call.visible.shape[-2:])):
         raise ValueError(
             "expected a chunk_size of 1 or above, and None in a program for any length, got "

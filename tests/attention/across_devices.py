@@ -198,9 +198,34 @@ def hidden():
     return result
 
 
+def over_heads():
+    """A layer whose heads are cut over an explicit axis, beside one device: outputs, gradients."""
+    devices = jax.make_mesh((2, 4), ("data", "heads"), (AxisType.Explicit,) * 2)
+    layer, x = fa.MultiHeadAttention(HEADS), normal(3, B, Q, 8)
+    variables = layer.init(jax.random.key(0), x)
+    axes = {"query": (None, "heads"), "key": (None, "heads"), "value": (None, "heads")}
+    axes |= {"out": ("heads",)}
+
+    def cut(path, leaf):
+        _, name, kind = (key.key for key in path)
+        spec = P(*(axes[name] if kind == "kernel" else axes[name][1:]))
+        return jax.device_put(leaf, jax.NamedSharding(devices, spec))
+
+    def loss(variables, x):
+        return jnp.sum(jnp.square(layer.apply(variables, x, causal=True).context))
+
+    step = jax.jit(jax.value_and_grad(loss, (0, 1)))
+    expected = step(variables, x)
+    with jax.set_mesh(devices):
+        x = jax.device_put(x, jax.NamedSharding(devices, P("data")))
+        result = jax.device_get(step(jax.tree.map_with_path(cut, variables), x))
+    return apart(result, jax.device_get(expected))
+
+
 def everything(mapped_names):
     """Everything above, in one process."""
-    return {"across": limits(), "mapped": mapped(mapped_names), "hidden": hidden()}
+    results = {"across": limits(), "mapped": mapped(mapped_names), "hidden": hidden()}
+    return results | {"over heads": over_heads()}
 
 
 if __name__ == "__main__":

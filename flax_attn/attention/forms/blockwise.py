@@ -77,10 +77,10 @@ def block_size(call: "Call") -> int | None:
     and every resumed run takes the same. The rule looks at the largest array inside the score, such
     as the hidden layer of an additive one. Causality or a window makes blocks smaller, so that
     blocks outside it can be left out. Symbolic sizes, those of a program that is exported, are not
-    known: such a program computes all scores at once.
+    known: such a program computes all scores at once, as one with explicit axes of a mesh does.
     """
-    visible = call.visible
-    if call.chunk_size is not None or visible.is_symbolic:
+    visible, is_fixed = call.visible, platforms.has_explicit_axes(call.query)
+    if call.chunk_size is not None or visible.is_symbolic or is_fixed:
         return call.chunk_size
     num_queries, num_keys = call.query.shape[-2], call.key.shape[-2]
     largest = _largest_inside(call)

@@ -9,10 +9,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.typing import Initializer, PrecisionLike
-from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
+from flax_attn import platforms
 from flax_attn.attention import cache as caches
 from flax_attn.attention import lens
 from flax_attn.attention.cache import AnyCache, Cache, KeyValueCache, SlidingCache
@@ -521,12 +522,14 @@ def on_one_axis(inputs: Array, kernel: Array, dimension_numbers: Any, **options:
     The batch axes of the inputs become one axis before the product, and are put back after it. The
     result is the same. The gradient of the kernel then contracts one axis. With two axes, XLA first
     transposes both of its operands on a CPU. Where an axis of a mesh is explicit, all stay: JAX
-    merges no axis that is cut.
+    merges no axis that is cut. The outputs are then cut as the batch and the features are.
     """
-    if AxisType.Explicit in jax.typeof(inputs).sharding.mesh.axis_types:
-        return jax.lax.dot_general(inputs, kernel, dimension_numbers, **options)
     (contracted, _), _ = dimension_numbers
     axes = inputs.ndim - len(contracted)
+    if platforms.has_explicit_axes(inputs):
+        cuts = jax.typeof(inputs).sharding.spec[:axes], jax.typeof(kernel).sharding.spec
+        options["out_sharding"] = P(*cuts[0], *cuts[1][len(contracted) :])
+        return jax.lax.dot_general(inputs, kernel, dimension_numbers, **options)
     batch, width = inputs.shape[:axes], math.prod(inputs.shape[axes:])
     flat = kernel.reshape(width, -1)
     product = jax.lax.dot(inputs.reshape(-1, width), flat, **options)

@@ -34,6 +34,10 @@ def test_padding_that_is_nan_reaches_nothing(of_eight_devices):
     assert of_eight_devices["hidden"] == {"ring": True, "gathered": True}
 
 
+def test_heads_over_an_explicit_axis_equal_one_device(of_eight_devices):
+    assert of_eight_devices["over heads"] < 1e-12
+
+
 def test_inside_a_shard_map_equals_one_device(of_eight_devices):
     result = of_eight_devices["mapped"]
     assert len(result) == len(FEW_MAPPED.split(","))

@@ -32,6 +32,8 @@ def test_inputs_may_be_cut_over_an_explicit_axis_of_a_mesh():
     context = jax.jit(layer.apply)(variables, cut).context
     assert jax.typeof(context).sharding.spec == PartitionSpec("data", None, None)
     np.testing.assert_allclose(context, apply(layer, variables, X).context, atol=1e-6)
+    with pytest.raises(ValueError, match="auto_axes"):
+        layer.clone(chunk_size=2).apply(variables, cut)
 
 
 def test_512_features_in_8_heads_have_1050624_parameters():
