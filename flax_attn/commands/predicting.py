@@ -13,7 +13,7 @@ from rich.text import Text
 from flax_attn import platforms, published
 from flax_attn.analysis.tables import wide_console
 from flax_attn.data import signal_tables
-from flax_attn.data.signal_tables import is_number
+from flax_attn.data.table import is_number
 from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment import loading
 from flax_attn.runs.directory import read_config

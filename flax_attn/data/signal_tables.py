@@ -1,6 +1,5 @@
 """Signals in tables, with a row for each signal or for each point in time."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from flax_attn.data import table
 from flax_attn.data.files import decode, parse_rows
+from flax_attn.data.table import index_of, is_number
 from flax_attn.errors import UsageError, shortened
 from flax_attn.files import read_bytes
 from flax_attn.schema import require
@@ -34,7 +34,9 @@ def read(
     rows = list(parse_rows(path, text, separator))
     require(rows, f"rows of signals in {path}, got none")
     first = [cell.strip() for cell in rows[0][1]]
-    values = [cell for i, cell in enumerate(first) if i != index_of([], label_column) and cell]
+    width = max(len(row) for _, row in rows)
+    numbered = index_of(label_column, [], width)
+    values = [cell for i, cell in enumerate(first) if i != numbered and cell]
     is_named = label_column in first and not label_column.isdecimal()
     has_header = is_named or not all(map(is_number, values))
     header = first if has_header else []
@@ -42,21 +44,15 @@ def read(
     require(rows, f"rows of signals in {path}, got none below its header")
     is_long = {id_column, time_column} <= set(header)
     names = (label_column, id_column, time_column) if is_long else (label_column, id_column)
-    label, *keys = (index_of(header, name) for name in names)
-    width = max(len(row) for _, row in rows)
+    label, *keys = (index_of(name, header, width) for name in names)
     unnamed = [i for i, name in enumerate(header) if not name]  # as pandas writes its index
     others = [i for i in range(width) if i not in (label, *keys, *unnamed)]
     if is_long:
         return in_points(path, rows, header, label, (keys[0], keys[1]), others)
     signals = [in_row(path, line, header, row, others) for line, row in rows]
-    return signals, None if label is None else [cell_of(row, label) for _, row in rows]
-
-
-def index_of(header: Sequence[str], name: str) -> int | None:
-    """Returns the index of a column by name, or by number from 1 in a table without a header."""
-    if name in header:
-        return header.index(name)
-    return int(name) - 1 if name.isdecimal() and int(name) > 0 else None
+    if label is None:
+        return signals, None
+    return signals, [row[label].strip() if label < len(row) else "" for _, row in rows]
 
 
 def in_row(
@@ -101,17 +97,6 @@ def in_points(
     ordered = [sorted(points, key=lambda point: point[0]) for points in by_id.values()]
     signals = [np.array([values for _, values, _ in points], np.float32) for points in ordered]
     return signals, None if label is None else [points[0][2] for points in ordered]
-
-
-def cell_of(row: Sequence[str], index: int) -> str:
-    return row[index].strip() if index < len(row) else ""
-
-
-def is_number(cell: str) -> bool:
-    try:
-        return math.isfinite(float(cell))
-    except ValueError:
-        return False
 
 
 def number_in(path: Path, line: int, header: Sequence[str], column: int, cell: str) -> float:

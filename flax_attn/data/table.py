@@ -37,14 +37,9 @@ class Table(NamedTuple):
     columns: tuple[int, ...]
 
     def cells(self, name: str) -> list[str]:
-        """Returns the cells of a column by name, or by number without a header; empty for none."""
-        if name in self.header:
-            index = self.header.index(name)
-        elif name.isdecimal() and not self.header and 1 <= int(name) <= len(self.rows[0]):
-            index = int(name) - 1
-        else:
-            return []
-        return [row[index].strip() for row in self.rows]
+        """Returns the cells of a column by name or number; empty for none."""
+        index = index_of(name, self.header, len(self.rows[0]))
+        return [] if index is None else [row[index].strip() for row in self.rows]
 
     def column(self, number: int = 0) -> list[str]:
         """Returns the cells of a column that was asked for."""
@@ -64,16 +59,12 @@ def read(path: Path, text_column: str, label_column: str) -> tuple[list[str], li
 
 def read_numbers(path: Path, text_column: str, column: str) -> tuple[list[str], list[float]]:
     """Reads texts and numbers of a table."""
-    table, numbers = read_pairs(path, text_column, column, "number"), []
+    table = read_pairs(path, text_column, column, "number")
     for line, cell in zip(table.lines, table.column(1)):
-        try:
-            numbers.append(float(cell))
-        except ValueError:
-            numbers.append(math.nan)
         hint = ", with a point as in 3.5" if "," in cell else ""
         where = f"{path}, line {line}{hint}"
-        require(math.isfinite(numbers[-1]), f"a number in {where}, got '{shortened(cell)}'")
-    return table.column(), numbers
+        require(is_number(cell), f"a number in {where}, got '{shortened(cell)}'")
+    return table.column(), [float(cell) for cell in table.column(1)]
 
 
 def read_pairs(path: Path, text_column: str, other_column: str, other: str) -> Table:
@@ -131,8 +122,8 @@ def separator_of(path: Path, text: str, wanted: Sequence[str]) -> str:
             pass  # raised again when all is read
         if rows and len(rows[0]) > 1:
             header = [name.strip() for name in rows[0]]
-            named = sum(_is_column(name, header) for name in wanted)
-            merits[separator] = named, sum(len(row) == len(header) for row in rows)
+            named = [index_of(name, header, len(header)) is not None for name in wanted]
+            merits[separator] = sum(named), sum(len(row) == len(header) for row in rows)
     by_ending = TAB if path.suffix.lower() == ".tsv" else COMMA
     return max(merits, key=lambda separator: merits[separator], default=by_ending)
 
@@ -162,13 +153,25 @@ def write(table: Table, path: Path, added: dict[str, list[str]]) -> None:
             csv.writer(file, delimiter=separator, lineterminator="\n").writerows(rows)
 
 
-def _is_column(name: str, header: list[str]) -> bool:
-    return name in header or (name.isdecimal() and 1 <= int(name) <= len(header))
+def index_of(name: str, header: Sequence[str], width: int) -> int | None:
+    """Returns the index of a column by its name in the header, or by number from 1 to the width."""
+    if name in header:
+        return header.index(name)
+    return int(name) - 1 if name.isdecimal() and 1 <= int(name) <= width else None
+
+
+def is_number(cell: str) -> bool:
+    """Returns whether a cell is a finite number."""
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False
 
 
 def _index(path: Path, header: list[str], name: str, advice: str) -> int:
     """Returns the index of a column. Raises a UsageError for one that is not there, or twice."""
-    if not _is_column(name, header):
+    index = index_of(name, header, len(header))
+    if index is None:
         if len(header) == 1:
             advice = f"a comma, a semicolon or a tab separates columns; {advice}"
         names = ", ".join(shortened(other, LONGEST_NAME) for other in header)
@@ -176,4 +179,4 @@ def _index(path: Path, header: list[str], name: str, advice: str) -> int:
             f"no column '{shortened(name)}' in {path}, which has {shortened(names, 150)}; {advice}"
         )
     require(header.count(name) < 2, f"one column '{name}' in {path}, got several")
-    return header.index(name) if name in header else int(name) - 1
+    return index
