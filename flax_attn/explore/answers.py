@@ -12,7 +12,6 @@ from flax_attn.experiment.loading import Run
 from flax_attn.explore.under_lens import Looking
 from flax_attn.models.forward import Inputs, Params, check_finite
 from flax_attn.page.data import safe
-from flax_attn.tasks import step_scores
 from flax_attn.tasks.asking import Settings, read
 from flax_attn.tasks.language import LanguageModel
 from flax_attn.tasks.replies import EMPTY, WITHOUT_WEIGHTS
@@ -27,9 +26,9 @@ class Answers:
     def __init__(self, run: Run) -> None:
         self.run, self.task = run, run.task
         self.params: list[Params] = list(run.params.values())
-        # no score leaves a loop
-        keeps_scores = not step_scores.in_loop(run.model)
-        self.looking = Looking(functools.partial(run.task.look, run.model), keeps_scores)
+        in_loop = hasattr(run.model, "step") or hasattr(run.model, "decode_step")
+        look = functools.partial(run.task.look, run.model)
+        self.looking = Looking(look, keep_scores=not in_loop)  # no score leaves a loop
 
     def warm(self) -> None:
         """Compiles what a page asks about short inputs."""

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from flax_attn.attention import Across, Lens
 from flax_attn.errors import UsageError
-from flax_attn.models.sizes import batches
+from flax_attn.models.sizes import in_batches
 from flax_attn.types import Tree
 
 Own = TypeVar("Own")  # what is kept of each layer
@@ -25,23 +25,9 @@ SignalOutputs = tuple[Float[Array, "b t c"], dict]
 Params = Mapping[str, Tree]  # by the name of the layer
 
 
-def forward(
-    model: nn.Module, params: Params, inputs: Inputs, num_attended: int = 64
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Computes outputs `(n, ...)`, and by name the attention on the first inputs.
-
-    The attention is that on at least `num_attended` inputs where there are as many.
-    """
-    outputs, attentions, first = [], [], 0
-    for number, batch in batches(inputs):
-        real = lambda array, number=number: np.asarray(array)[:number]
-        output, attention = apply_together(model, params, batch)
-        outputs.append(real(output))
-        if first < num_attended:
-            attentions.append(jax.tree.map(real, attention))
-        first += number
-    together = jax.tree.map(lambda *leaves: np.concatenate(leaves), *attentions)
-    return np.concatenate(outputs), in_order(together)
+def forward(model: nn.Module, params: Params, inputs: Inputs) -> np.ndarray:
+    """Computes the outputs `(n, ...)` of any number of inputs."""
+    return in_batches(lambda batch: apply_together(model, params, batch)[0], inputs)
 
 
 def check_finite(outputs: Tree) -> None:

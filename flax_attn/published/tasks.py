@@ -103,24 +103,22 @@ class InParts:
         """Computes probabilities, the weights of each block, and the states after the last."""
         assert isinstance(model, Stack)
         (begin, end), outside = self.programs, by_block.outside(params[0])
-        options: Options = {"lengths": by_block.lengths_of(inputs), "need_weights": True}
-        x = begin(model, outside, inputs)
-        x, attention, _ = by_block.through(model, params[0], x, **options)
-        shown = {name: self.shown(weights) for name, weights in jax.device_get(attention).items()}
-        return {"outputs": end(model, outside, x, inputs), "attention": shown, "states": x}
 
-    def computed(
-        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
-    ) -> dict[str, Tree]:
-        """Computes as `compute`, in batches of a few sizes."""
-        joined = in_batches(functools.partial(self.compute, model, params), inputs, self.batch_rows)
-        return joined | {"attention": in_order(joined["attention"])}
+        def of_batch(batch: Inputs) -> dict[str, Tree]:
+            options: Options = {"lengths": by_block.lengths_of(batch), "need_weights": True}
+            x = begin(model, outside, batch)
+            x, attention, _ = by_block.through(model, params[0], x, **options)
+            shown = {name: self.shown(w) for name, w in jax.device_get(attention).items()}
+            return {"outputs": end(model, outside, x, batch), "attention": shown, "states": x}
+
+        computed = in_batches(of_batch, inputs, self.batch_rows)
+        return computed | {"attention": in_order(computed["attention"])}
 
     def applied(
         self, model: nn.Module, params: Sequence[Params], arrays: Inputs
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Computes the outputs and the attention of encoded inputs."""
-        computed = self.computed(model, params, arrays)
+        computed = self.compute(model, params, arrays)
         return computed["outputs"], computed["attention"]
 
 
@@ -267,7 +265,7 @@ class Read(InParts, ClassesOfTexts):
             got = f"got {counts.tolist()}"
             require((counts == 1).all(), f"one {name} in every text, for the word to name, {got}")
         length = encoded["tokens"].shape[1]
-        computed = self.computed(model, params, self.reader.to_size(encoded))
+        computed = self.compute(model, params, self.reader.to_size(encoded))
         attention = {name: w[..., :length, :length] for name, w in computed["attention"].items()}
         looks: Options = {"tokens": tokens, "known": known, "attention": attention}
         if model.head == "states":
@@ -342,9 +340,8 @@ class Seen(InParts, ClassesOfImages):
         return Prepared(inputs, [], sides**2, sides**2, 0, self.first)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
-        computed = self.computed(model, params, self.inputs.read(inputs).arrays)
-        predicted = self.target.predicted(computed["outputs"], inputs)
-        return dataclasses.replace(predicted, attention=computed["attention"])
+        outputs, attention = self.applied(model, params, self.inputs.read(inputs).arrays)
+        return dataclasses.replace(self.target.predicted(outputs, inputs), attention=attention)
 
 
 def load(

@@ -100,7 +100,7 @@ def without(array: np.ndarray, i: int) -> np.ndarray:
 
 def shares_of(run: Loaded, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """Computes the probabilities `(n, classes)`, the mean over the seeds."""
-    logits = [forward(run.model, one, inputs, 1)[0] for one in run.params.values()]
+    logits = [forward(run.model, one, inputs) for one in run.params.values()]
     shares = np.mean([probabilities(one) for one in logits], axis=0)
     check_finite(shares)
     return shares

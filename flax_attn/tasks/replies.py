@@ -27,11 +27,8 @@ def attended(looked: dict[str, Tree], padded: int = 0, length: int = 0) -> JsonO
     def brought(name: str, matrix: np.ndarray) -> JsonObject:
         rows = by_heads(name, np.asarray(matrix[0]))
         if last is not None:  # of a text that goes on, what its last token looks at
-            rows = rows[:, int(last) : int(last) + 1, :length]
-        for axis in (1, 2):
-            if padded and rows.shape[axis] == padded:
-                rows = rows.take(range(length), axis=axis)
-        return array(rows)
+            rows = rows[:, int(last) : int(last) + 1]
+        return array(without_padding(name, rows, padded, length))
 
     weights = {name: brought(name, one) for name, one in looked["attention"].items()}
     scores = {name: brought(name, one) for name, one in looked.get("scores", {}).items()}

@@ -24,14 +24,9 @@ def as_they_are(scores: Array, mask: Array | None = None) -> Array:
     return scores
 
 
-def _applied(model: nn.Module, params: Params) -> Callable[..., Tree]:
-    """Returns the methods of a model with its parameters, by name."""
-    return functools.partial(model.apply, {"params": params})
-
-
 def of_series(model: nn.Module, params: Params, inputs: Inputs) -> Array:
     """Computes the scores `(b, t, series)` of each step of some series `(b, t, series)`."""
-    apply = _applied(model, params)
+    apply: Callable[..., Tree] = functools.partial(model.apply, {"params": params})
 
     def one_step(state: Array, x: Array) -> tuple[Array, Array]:
         with Lens(normalizer=as_they_are):
@@ -49,7 +44,7 @@ def of_translations(
     model: nn.Module, params: Params, inputs: Inputs, tokens: Array, end: int
 ) -> Array:
     """Computes scores `(b, n, t, s)` of each token of translations `(b, n, t)` of each source."""
-    apply = _applied(model, params)
+    apply: Callable[..., Tree] = functools.partial(model.apply, {"params": params})
     memory = apply(inputs, method="encode")
 
     def one_step(state: Tree, token: Array) -> tuple[Tree, Array]:
@@ -65,11 +60,6 @@ def of_translations(
     before = jnp.concatenate([jnp.full_like(tokens[..., :1], end), tokens[..., :-1]], axis=-1)
     _, scores = jax.lax.scan(one_step, state, jnp.moveaxis(before, -1, 0))
     return jnp.moveaxis(scores, 0, 2)
-
-
-def in_loop(model: nn.Module) -> bool:
-    """Returns whether the attention of a model is in a loop, which no score can leave."""
-    return hasattr(model, "step") or hasattr(model, "decode_step")
 
 
 def has_scores(model: nn.Module) -> bool:

@@ -147,14 +147,15 @@ class Task:
         """
         assert self.raw is not None
         shown, test, arrays = self.inputs.num_examples, self.raw.splits["test"], self.tested
-        pairs = [forward(model, of_seed, arrays["inputs"]) for of_seed in params]
-        outputs = [output for output, _ in pairs]
+        outputs = [forward(model, of_seed, arrays["inputs"]) for of_seed in params]
+        batch = first_rows(arrays["inputs"], ROWS[-1])  # whose program is compiled already
+        _, attention = in_batches(functools.partial(apply_together, model, params[0]), batch)
         results = self.target.results(outputs, arrays["targets"], shown, test.targets)
         few = test.first(shown)
         kept = self.inputs.tested(few.inputs, first_rows(arrays["inputs"], shown))
         marks = {name: np.asarray(mark) for name, mark in few.marks.items()}
-        attention = to_store(first_rows(pairs[0][1], shown))
-        return results._replace(arrays=kept | marks | results.arrays | attention)
+        stored = to_store(in_order(first_rows(attention, shown)))
+        return results._replace(arrays=kept | marks | results.arrays | stored)
 
     def compare(self, scores: ExampleScores) -> list[Comparison]:
         """Compares the scores of the test examples with those of simple models."""
