@@ -27,7 +27,7 @@ def no_pictures() -> Iterator[None]:
     from flax_attn.tasks import figures
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "draw_run", lambda path: [])
+        patch.setattr(figures, "draw_run", lambda path, only_missing=False: [])
         yield
 
 

@@ -9,7 +9,6 @@ from flax_attn import tasks
 from flax_attn.analysis import shapes, tables
 from flax_attn.analysis.drawing import Figure, save
 from flax_attn.analysis.losses import loss_curves
-from flax_attn.files import missing, remove_empty
 from flax_attn.page.report import with_own_names
 from flax_attn.runs.directory import check_no_file_of_run
 from flax_attn.runs.reading import Record
@@ -29,20 +28,16 @@ def compare(paths: list[Path], output: Path, console: Console) -> list[Path]:
     names = sorted({run.task for run in runs})
     require(len(names) == 1, f"runs of one task, got {' and '.join(names)}; compare them apart")
     runs = with_own_names(runs)
-    require(output.suffix not in PICTURES, f"a folder as --output, got {output}")
+    is_folder = output.suffix not in PICTURES and not output.is_file()
+    require(is_folder, f"a folder as --output, got {output}")
     for name in DRAWN:
         check_no_file_of_run(output / f"{name}.png", "--output")
-    new = missing(output)
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        tables.print_comparison(runs, console)
-        if any(run.files != runs[0].files for run in runs):
-            note = "the runs are of different data, so their figures cannot be compared"
-            console.print(note, soft_wrap=True)
-        figures = draw(runs, console)
-        return [save(figure, output / f"{name}.png") for name, figure in figures.items()]
-    finally:
-        remove_empty(new)
+    tables.print_comparison(runs, console)
+    if any(run.files != runs[0].files for run in runs):
+        note = "the runs are of different data, so their figures cannot be compared"
+        console.print(note, soft_wrap=True)
+    figures = draw(runs, console)
+    return [save(figure, output / f"{name}.png") for name, figure in figures.items()]
 
 
 def draw(runs: list[Record], console: Console) -> dict[str, Figure]:

@@ -28,7 +28,7 @@ def explore(args: argparse.Namespace) -> None:
     if are_published:
         return explore_published(args.runs[0], args.port, args.open)
     records = tasks.read_runs(args.runs)
-    runs = [loading.of_record(record, warn, allow=tuple(args.allow)) for record in records]
+    runs = [loading.load_run(record.path, warn, args.allow) for record in records]
     check_inputs(runs)
     serve(records, runs, args.port, args.open)
 

@@ -19,7 +19,6 @@ from flax_attn.files import expanded
 from flax_attn.models.forward import Params, check_finite
 from flax_attn.runs import checkpoints, shipped
 from flax_attn.runs.directory import CHECKPOINTS, OF_OLDER, read_config
-from flax_attn.runs.reading import Record
 from flax_attn.runs.results import Row, Summary
 from flax_attn.runs.stored import MEND, read_json
 from flax_attn.tasks.artifacts import Kept, Prediction
@@ -163,32 +162,11 @@ def load(
 
 
 def load_run(path: Path, warn: Callable[[str], None] = silent, allow: Collection[str] = ()) -> Run:
-    """Opens the run in a directory. Errors are those of `load`."""
-    stored, summary = read_config(path), cast(Summary, {})
+    """Restores the task, the model and the newest checkpoint of a run. Errors: `load`."""
+    config, derived = parted(read_config(path), allow)
+    summary = cast(Summary, {})
     if (path / "summary.json").exists():
         summary = read_json(path / "summary.json", Summary)
-    return restore(path, stored, summary, warn, allow)
-
-
-def of_record(
-    record: Record, warn: Callable[[str], None] = silent, *, allow: Collection[str] = ()
-) -> Run:
-    """Opens the run of a record. Arguments and errors are those of `load`."""
-    return restore(record.path, record.config, record.summary, warn, allow)
-
-
-def restore(
-    path: Path,
-    stored: JsonObject,
-    summary: Summary,
-    warn: Callable[[str], None],
-    allow: Collection[str],
-) -> Run:
-    """Restores the task, the model and the newest checkpoint of a run, as `load` does.
-
-    `stored` and `summary` are the content of `config.json` and `summary.json`.
-    """
-    config, derived = parted(stored, allow)
     if twin := derived.get("twin"):
         raise UsageError(
             f"the run in {path} is a twin with {twin}, which is compared and reported alone"

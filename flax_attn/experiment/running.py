@@ -228,7 +228,7 @@ def read_finished(path: Path, config: Config, derived: JsonObject, say: Say) -> 
     from flax_attn.tasks import figures  # training needs no matplotlib
 
     directory.clear(path)
-    figures.draw_missing(record)
+    figures.draw_run(path, only_missing=True)
     before = derived.get("files") or {}
     for name in (config.values["data"].get(key) for key in ("file", "test_file")):
         if name in before and (file := expanded(name)).is_file() and sha256(file) != before[name]:
@@ -376,7 +376,6 @@ def restore(folder: Path, start: Snapshot, mesh: Mesh, say: Say) -> Snapshot:
         restored = checkpoints.restore_one(folder, Progress(*progress), templates)
     note, trees = restored
     if processes.is_first():
-        checkpoints.discard_after(folder, note.progress)
         checkpoints.prune(folder, note.progress)
     say(f"resuming after {describe(note.progress)}")
     states, sums = put(mesh, (trees["states"], trees["sums"]), SEEDS)

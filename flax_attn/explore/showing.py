@@ -7,7 +7,7 @@ from typing import overload
 
 from flax_attn import schema, tasks
 from flax_attn.errors import UsageError, check_no_result, one_line
-from flax_attn.experiment.loading import Model, Run, of_record
+from flax_attn.experiment.loading import Model, Run, load_run
 from flax_attn.explore.live import live
 from flax_attn.files import expanded
 from flax_attn.page.report import report, with_own_names
@@ -147,7 +147,7 @@ def living(records: Iterable[Record]) -> tuple[dict[str, JsonObject], dict[str, 
     models, notes = {}, {}
     for record in records:
         try:
-            models[record.name] = live(of_record(record))
+            models[record.name] = live(load_run(record.path))
         except UsageError as error:
             notes[record.name] = f"This model does not answer in a page, because {one_line(error)}."
     return models, notes

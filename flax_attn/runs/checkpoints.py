@@ -31,10 +31,6 @@ class Progress(NamedTuple):
     epoch: int
     step: int = 0
 
-    @property
-    def name(self) -> str:
-        return f"{self.epoch}+{self.step}" if self.step else str(self.epoch)
-
 
 class Note(msgspec.Struct):
     """Everything in a checkpoint beside arrays. `config` is the content of `config.json`."""
@@ -151,19 +147,13 @@ def saved(directory: Path) -> list[Progress]:
 
 
 def prune(directory: Path, newest: Progress) -> None:
-    """Removes all up to the newest but that one and the newest two ends of epochs."""
-    older = [progress for progress in saved(directory) if progress <= newest]
-    kept = [progress for progress in older if not progress.step][:KEEP]
-    for progress in set(older) - {newest, *kept}:
+    """Removes all but the newest, from which training goes on, and the last two ends of epochs."""
+    every = saved(directory)
+    ends = [progress for progress in every if progress <= newest and not progress.step]
+    for progress in {*every} - {newest, *ends[:KEEP]}:
         path_of(directory, progress).unlink(missing_ok=True)
 
 
-def discard_after(directory: Path, newest: Progress) -> None:
-    """Removes the checkpoints after the one from which training goes on."""
-    for progress in saved(directory):
-        if progress > newest:
-            path_of(directory, progress).unlink()
-
-
 def path_of(directory: Path, progress: Progress) -> Path:
-    return directory / f"{progress.name}.npz"
+    epoch, step = progress
+    return directory / (f"{epoch}+{step}.npz" if step else f"{epoch}.npz")

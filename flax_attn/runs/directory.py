@@ -68,7 +68,6 @@ def read_stored(path: Path, config: JsonObject, say: Callable[[str], None]) -> J
     If config.json is damaged, the config in the newest checkpoint is taken. Errors are those of
     `opened`.
     """
-    check_no_file(path)
     others = [entry.name for entry in path.iterdir()] if path.is_dir() else []
     if all(PARTIAL in name or name == LOCK for name in others):
         return None
@@ -222,8 +221,7 @@ def held(path: Path) -> Iterator[None]:
 
 
 def check_place(path: Path) -> None:
-    """Raises a UsageError for a run directory that is a file, or inside another run."""
-    check_no_file(path)
+    """Raises a UsageError for a run directory inside another run."""
     for folder in filter(is_run, Path(os.path.realpath(path)).parents):
         raise UsageError(
             f"expected --workdir outside of other runs, but {path} is inside the run {folder}; "
@@ -234,14 +232,6 @@ def check_place(path: Path) -> None:
 def is_run(path: Path) -> bool:
     """Returns whether a folder is a run directory that has begun to train, also a damaged one."""
     return os.path.exists(path / METRICS) and any(os.path.exists(path / name) for name in COMMON)
-
-
-def check_no_file(path: Path) -> None:
-    """Raises a UsageError where a file has the name of a run directory."""
-    if os.path.exists(path) and not os.path.isdir(path):
-        raise UsageError(
-            f"expected --workdir to be a directory, but {path} is a file; choose another"
-        )
 
 
 def _lock(file: Path) -> int:

@@ -6,21 +6,12 @@ from flax_attn import tasks
 from flax_attn.analysis.drawing import save
 from flax_attn.analysis.losses import loss_curves
 from flax_attn.runs import reading
-from flax_attn.runs.reading import Record
 
 
-def draw_run(path: Path) -> list[Path]:
-    """Draws every figure of a run directory into its `figures/` and returns their paths."""
-    return _draw(reading.read(path), missing=False)
-
-
-def draw_missing(run: Record) -> list[Path]:
-    """Draws those figures of a run that are not there, and returns their paths."""
-    return _draw(run, missing=True)
-
-
-def _draw(run: Record, missing: bool) -> list[Path]:
+def draw_run(directory: Path, only_missing: bool = False) -> list[Path]:
+    """Draws the figures of a run, or those that are missing, and returns their paths."""
+    run = reading.read(directory)
     figures = {"loss": loss_curves([run])} | tasks.TASKS[run.task].target_class.figures(run)
-    paths = {name: run.path / "figures" / f"{name}.png" for name in figures}
-    wanted = [name for name, path in paths.items() if not (missing and path.exists())]
+    paths = {name: directory / "figures" / f"{name}.png" for name in figures}
+    wanted = [name for name, path in paths.items() if not (only_missing and path.exists())]
     return [save(figures[name], paths[name]) for name in wanted]

@@ -20,7 +20,6 @@ from flax_attn.data.sets import TextFile, from_python
 from flax_attn.errors import UsageError
 from flax_attn.experiment import Config, loading
 from flax_attn.experiment.config import class_of
-from flax_attn.runs import reading
 from tests import tiny
 
 ROOT = Path(__file__).parents[2]
@@ -379,11 +378,10 @@ def test_modules_to_allow_are_names(allow, signal_run, tmp_path, monkeypatch):
     config = json.loads((copy / "config.json").read_text())
     config["model"]["name"] = "g:Net"
     (copy / "config.json").write_text(json.dumps(config))
-    for name in ("load_run", "restore", "parted"):
+    for name in ("load_run", "parted"):
         monkeypatch.setattr(loading, name, inspect.unwrap(getattr(loading, name)))
-    for load, run in ((loading.load, copy), (loading.of_record, reading.read(copy))):
-        with pytest.raises((UsageError, TypeError)):
-            inspect.unwrap(load)(run, allow=allow)
+    with pytest.raises((UsageError, TypeError)):
+        inspect.unwrap(loading.load)(copy, allow=allow)
     assert not (tmp_path / "TAKEN").exists()
 
 

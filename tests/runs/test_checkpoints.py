@@ -135,7 +135,7 @@ def test_two_ends_of_epochs_are_kept_and_the_newest(directory):
     assert restore(directory)[0][0].progress == Progress(2, 7)
     save(directory, Progress(3))
     assert names(directory) == ["2.npz", "3.npz"]
-    checkpoints.discard_after(directory, Progress(2))
+    checkpoints.prune(directory, Progress(2))
     assert names(directory) == ["2.npz"]
 
 
@@ -143,6 +143,6 @@ def test_files_of_the_user_stay_and_a_link_is_removed_itself(directory, tmp_path
     outside = (directory / "2.npz").rename(tmp_path_factory.mktemp("outside") / "2.npz")
     (directory / "2.npz").symlink_to(outside)
     (directory / "best.npz").touch()
-    checkpoints.discard_after(directory, Progress(1))
+    checkpoints.prune(directory, Progress(1))
     assert names(directory) == ["1.npz", "best.npz"]
     assert outside.exists()
