@@ -13,23 +13,6 @@ BETWEEN = "-" * 15  # two texts
 UNFINISHED = "\ufffd"  # stands for the first bytes of a character
 
 
-class Printed:
-    """Prints a text while it grows."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
-    def show(self, texts: list[str]) -> None:
-        """Prints what is new of the first text, without a character that is not finished."""
-        text = texts[0].rstrip(UNFINISHED)
-        print(escaped_lines(text[len(self.text) :]), end="", flush=True)
-        self.text = text
-
-    def finish(self, text: str) -> None:
-        """Prints what is left, and ends the line."""
-        print(escaped_lines(text[len(self.text) :]), flush=True)
-
-
 def generate(args: argparse.Namespace) -> list[Path]:
     """Prints one text as it is written, or several one after another. Draws the first on request.
 
@@ -38,11 +21,20 @@ def generate(args: argparse.Namespace) -> list[Path]:
     require(args.samples > 0, f"--samples of at least 1, got {args.samples}")
     check_figure(args.figure)
     run = loading.load(args.run, warn, allow=tuple(args.allow))
-    printed, names = Printed(), ("length", "temperature", "top_k", "seed")
+    shown = ""
+
+    def show(texts: list[str]) -> None:
+        """Prints what is new of the first text, without a character that is not finished."""
+        nonlocal shown
+        text = texts[0].rstrip(UNFINISHED)
+        print(escaped_lines(text[len(shown) :]), end="", flush=True)
+        shown = text
+
+    names = ("length", "temperature", "top_k", "seed")
     options: Options = {name: getattr(args, name) for name in names}
-    options["on_texts"] = printed.show if args.samples == 1 else None
+    options["on_texts"] = show if args.samples == 1 else None
     generated = run.generate([args.prompt] * args.samples, **options)
-    printed.finish(f"\n{BETWEEN}\n".join(generated.texts))
+    print(escaped_lines(f"\n{BETWEEN}\n".join(generated.texts)[len(shown) :]), flush=True)
     if args.figure is None:
         return []
     from flax_attn.analysis import language  # and matplotlib, for a picture alone

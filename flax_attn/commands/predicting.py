@@ -2,7 +2,7 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from flax_attn.data import signal_tables
 from flax_attn.data.table import is_number
 from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment import loading
+from flax_attn.experiment.loading import Model
 from flax_attn.runs.directory import read_config
 from flax_attn.schema import require
 from flax_attn.tasks import comparison, evidence, user_files
@@ -24,7 +25,6 @@ from flax_attn.tasks.inputs.signals import Signals
 from flax_attn.tasks.inputs.texts import Texts
 from flax_attn.tasks.requests import (
     TEXT_COLUMN,
-    Load,
     Request,
     ToWrite,
     check_figure,
@@ -81,10 +81,10 @@ def predict(args: argparse.Namespace) -> list[Path]:
     if is_told or (table is None and target.name != "signal"):
         rows = target.describe(names, prediction)
         if request.why and isinstance(inputs, Texts):
-            moved = evidence.changes(run, inputs, names)
+            moved = evidence.changes(run.model, list(run.params.values()), inputs, names)
             evidence.add(rows, prediction.tokens, moved, prediction.names)
         elif request.why:
-            evidence.add_parts(rows, run, given)
+            evidence.add_parts(rows, run.task, run.predict, given)
         if output is None or is_told:
             tell(request, run.task, rows, console)
     to_write: ToWrite = {}
@@ -123,7 +123,7 @@ def scored(task: Task, labels: Sequence[str], prediction: Prediction) -> list[st
     return told
 
 
-def opened(request: Request) -> tuple[type[Task], str, Load]:
+def opened(request: Request) -> tuple[type[Task], str, Callable[[], Model]]:
     """Returns the task of a run or a published model, a name for its data, and what loads it."""
     load = lambda: loading.load(request.run, warn, allow=tuple(request.allow))
     if published.is_published(request.run):
@@ -202,7 +202,7 @@ def print_words(args: argparse.Namespace) -> list[Path]:
     chosen = np.linspace(0, len(texts) - 1, min(len(texts), request.num_texts)).astype(int)
     texts = [texts[i] for i in chosen]  # a file may stand in the order of its classes
     _, tokens, _ = inputs.read(texts)
-    moved = evidence.changes(run, inputs, texts)
+    moved = evidence.changes(run.model, list(run.params.values()), inputs, texts)
     table = evidence.words_by_class(tokens, moved, names, request.num_words)
     if request.as_json:
         print_json(evidence.to_json(table, len(texts)), console)

@@ -8,20 +8,9 @@ import numpy as np
 from flax_attn.data.pairs import Pair
 
 FIRST, LAST = datetime.date(1950, 1, 1), datetime.date(2049, 12, 31)
-MONTHS = (
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-)
+MONTHS = """
+january february march april may june july august september october november december
+""".split()  # noqa: SIM905
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 FORMS = (
     "{day} {month} {year}",

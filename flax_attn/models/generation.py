@@ -10,18 +10,19 @@ a cache, and the cost of a token does not grow with the text.
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
+from msgspec import Meta
 
-from flax_attn.errors import UsageError
 from flax_attn.models import by_block
 from flax_attn.models.by_block import InBlocks
 from flax_attn.models.cpu import largest
 from flax_attn.models.forward import Params, check_finite
+from flax_attn.schema import NonNegativeInt, Seed, convert
 from flax_attn.types import Tree
 
 MOST_WRITTEN = 1_000_000  # tokens
@@ -66,13 +67,10 @@ class Sampling(NamedTuple):
 
 def check_numbers(length: int, temperature: float, top_k: int, seed: int) -> None:
     """Raises a UsageError for numbers that no text can be written with."""
-    whole = {"length": (length, 1, MOST_WRITTEN), "seed": (seed, 0, 2**32 - 1)}
-    for name, (number, least, most) in (whole | {"top_k": (top_k, 0, 2**31 - 1)}).items():
-        if not isinstance(number, int | np.integer) or not least <= number <= most:
-            raise UsageError(f"expected {name} from {least} to {most:,}, got {number!r}")
-    is_number = isinstance(temperature, int | float | np.number)
-    if not is_number or not 0 <= temperature <= HOTTEST:
-        raise UsageError(f"expected temperature from 0 to {HOTTEST:,}, got {temperature!r}")
+    convert("length", length, Annotated[int, Meta(ge=1, le=MOST_WRITTEN)])
+    convert("temperature", temperature, Annotated[float, Meta(ge=0, le=HOTTEST)])
+    convert("top_k", top_k, NonNegativeInt)
+    convert("seed", seed, Seed)
 
 
 def generate(

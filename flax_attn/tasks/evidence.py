@@ -8,9 +8,10 @@ a recurrent model hold their neighbours, too.
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import NormalDist
 
+import flax.linen as nn
 import jax
 import numpy as np
 from rich.console import Console
@@ -20,13 +21,13 @@ from flax_attn.analysis.token_weights import printable
 from flax_attn.data import ngrams
 from flax_attn.data.text import pad
 from flax_attn.errors import counted, escaped
-from flax_attn.models.forward import check_finite, forward
+from flax_attn.models.forward import Params, check_finite, forward
 from flax_attn.models.sizes import longer, rounded
-from flax_attn.tasks.artifacts import outputs_of
+from flax_attn.tasks.artifacts import Prediction, outputs_of
 from flax_attn.tasks.asking import check_length
 from flax_attn.tasks.inputs.texts import Texts
-from flax_attn.tasks.requests import Loaded
 from flax_attn.tasks.targets.base import probabilities
+from flax_attn.tasks.task import Task
 from flax_attn.types import JsonObject, UserInput
 
 CHANCE = "  (not distinguishable from nothing)"
@@ -48,7 +49,9 @@ class Mattered:
     distinct: bool
 
 
-def changes(run: Loaded, encoder: Texts, texts: Sequence[str]) -> list[np.ndarray]:
+def changes(
+    model: nn.Module, params: Sequence[Params], encoder: Texts, texts: Sequence[str]
+) -> list[np.ndarray]:
     """Computes the change of class probabilities `(tokens, classes)` without each token.
 
     It is NaN for a token that stands around every text, such as [CLS].
@@ -62,7 +65,7 @@ def changes(run: Loaded, encoder: Texts, texts: Sequence[str]) -> list[np.ndarra
             alike = {i: rows for i, rows in made.items() if rows["tokens"].shape[1] == length}
             of_texts = list(alike.values())
             joined = jax.tree.map(lambda *rows: np.concatenate(rows), *of_texts)
-            shares = shares_of(run, joined)
+            shares = shares_of(model, params, joined)
             ends = np.cumsum([len(rows["tokens"]) for rows in of_texts])
             for i, part in zip(alike, np.split(shares, ends[:-1])):
                 change = part[1:] - part[0]
@@ -98,9 +101,11 @@ def without(array: np.ndarray, i: int) -> np.ndarray:
     return np.concatenate([np.delete(array, i, axis=0), np.zeros_like(array[:1])])
 
 
-def shares_of(run: Loaded, inputs: dict[str, np.ndarray]) -> np.ndarray:
+def shares_of(
+    model: nn.Module, params: Sequence[Params], inputs: dict[str, np.ndarray]
+) -> np.ndarray:
     """Computes the probabilities `(n, classes)`, the mean over the seeds."""
-    logits = [forward(run.model, one, inputs) for one in run.params.values()]
+    logits = [forward(model, one, inputs) for one in params]
     shares = np.mean([probabilities(one) for one in logits], axis=0)
     check_finite(shares)
     return shares
@@ -123,18 +128,23 @@ def add(
             entry |= {} if np.isnan(amount) else {"change": amount}
 
 
-def add_parts(rows: Sequence[JsonObject], run: Loaded, given: UserInput) -> None:
+def add_parts(
+    rows: Sequence[JsonObject],
+    task: Task,
+    predict: Callable[[UserInput], Prediction],
+    given: UserInput,
+) -> None:
     """Adds the change of the most probable class without each part of a signal or an image.
 
     A part is covered (Zeiler and Fergus, 2014, arXiv:1311.2901), and not hidden from the attention
     alone: convolutions carry what it holds to its neighbours.
     """
-    arrays, names = run.task.inputs.read(given).arrays, run.task.target.class_names()
+    arrays, names = task.inputs.read(given).arrays, task.target.class_names()
     assert names is not None
     for row, array in zip(rows, np.asarray(arrays)):
         best = names.index(next(iter(row["classes"])))
-        covered = run.task.inputs.covered(array)
-        shares = outputs_of(run.predict(np.stack([array, *covered.values()])))[:, best]
+        covered = task.inputs.covered(array)
+        shares = outputs_of(predict(np.stack([array, *covered.values()])))[:, best]
         changes = (shares[1:] - shares[0]).tolist()
         row["parts"] = [{"token": part, "change": one} for part, one in zip(covered, changes)]
 

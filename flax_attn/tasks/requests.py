@@ -9,9 +9,8 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
-import flax.linen as nn
 from rich.console import Console
 from rich.highlighter import JSONHighlighter
 
@@ -19,14 +18,11 @@ from flax_attn.data import table
 from flax_attn.data.table import Table
 from flax_attn.errors import ESCAPES, LONGEST, UsageError, escaped, shortened
 from flax_attn.files import replacing
-from flax_attn.models.forward import Params
 from flax_attn.tasks import user_files
-from flax_attn.types import ArraysOrTexts, JsonObject
+from flax_attn.types import JsonObject
 
 if TYPE_CHECKING:
     from flax_attn.analysis.drawing import Figure
-    from flax_attn.tasks.artifacts import Prediction
-    from flax_attn.tasks.task import Task
 
 TEXT_COLUMN = "text"  # the column of texts where the data of a run have no name for it
 ToWrite = dict[Path, Callable[[Path], object]]  # files, and what writes each to a path
@@ -56,25 +52,6 @@ class Request:
         """Returns the request of arguments that have the names of its attributes."""
         names = {field.name for field in dataclasses.fields(cls)}
         return cls(**{name: value for name, value in vars(args).items() if name in names})
-
-
-@runtime_checkable
-class Loaded(Protocol):
-    """A run with its model, as `flax_attn.load` returns it."""
-
-    @property
-    def task(self) -> "Task": ...
-
-    @property
-    def model(self) -> nn.Module: ...
-
-    @property
-    def params(self) -> Mapping[int, Params]: ...
-
-    def predict(self, inputs: ArraysOrTexts, **options: int | None) -> "Prediction": ...
-
-
-Load = Callable[[], Loaded]
 
 
 def warn(line: str) -> None:

@@ -90,7 +90,7 @@ def test_what_decides_is_where_the_peak_is(run):
     signals, _, places = peaks(20, 4)
     names = [f"signal {i}" for i in range(len(signals))]
     rows = run.task.target.describe(names, run.predict(list(signals)))
-    evidence.add_parts(rows, run, list(signals))
+    evidence.add_parts(rows, run.task, run.predict, list(signals))
     decided = 0
     for row, place in zip(rows, places):
         part = min(row["parts"], key=lambda one: one["change"])

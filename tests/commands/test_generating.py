@@ -2,6 +2,7 @@
 
 import json
 import re
+import types
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import flax_attn
 from flax_attn.__main__ import main
 from flax_attn.analysis import language
-from flax_attn.commands.generating import Printed
+from flax_attn.experiment import loading
 from flax_attn.runs import reading
 from tests import tiny
 
@@ -54,13 +55,15 @@ def test_the_command_writes_what_python_writes(run, capsys):
     assert generate(capsys, run.path, "--length", 5).startswith("\n")
 
 
-def test_half_a_character_is_not_printed_while_a_text_grows(capsys):
-    printed = Printed()
-    for text, out in (("caf\ufffd", "caf"), ("café", "é"), ("café \ufffd", " ")):
-        printed.show([text])
-        assert capsys.readouterr().out == out
-    printed.finish("café \ufffd")  # the text ends with it
-    assert capsys.readouterr().out == "\ufffd\n"
+def test_half_a_character_is_not_printed_while_a_text_grows(run, capsys, monkeypatch):
+    def grow(*args, on_texts, **options):
+        for text, out in (("caf\ufffd", "caf"), ("café", "é"), ("café \ufffd", " ")):
+            on_texts([text])
+            assert capsys.readouterr().out == out
+        return types.SimpleNamespace(texts=["café \ufffd"])  # the text ends with it
+
+    monkeypatch.setattr(loading.Model, "generate", grow)
+    assert generate(capsys, run.path, "c") == "\ufffd\n"
 
 
 def test_a_figure_shows_what_the_last_character_looks_at(run, capsys, tmp_path):
