@@ -158,7 +158,7 @@ def test_6_a_page_shows_names_as_text_and_loads_nothing(run, tmp_path):
 
 
 def test_7_the_explorer_answers_its_own_pages_on_this_machine_alone():
-    with open_explorer(0, lambda token: token, [lambda request: {"is": "answered"}]) as server:
+    with open_explorer(0, "", [lambda request: {"is": "answered"}]) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         assert server.server_address[0] == "127.0.0.1"
 

@@ -1,12 +1,13 @@
 """What `flax-attn explore` opens: a page in the browser that asks a run."""
 
 import argparse
-import html
 import os
 import sys
 import threading
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flax_attn import published, tasks
 from flax_attn.errors import escaped
@@ -19,6 +20,9 @@ from flax_attn.runs.reading import Record
 from flax_attn.schema import require
 from flax_attn.tasks.requests import warn
 
+if TYPE_CHECKING:
+    from flax_attn.explore.published import PublishedAnswers
+
 
 def explore(args: argparse.Namespace) -> None:
     """Serves the page until Ctrl-C, which is raised as KeyboardInterrupt."""
@@ -30,18 +34,13 @@ def explore(args: argparse.Namespace) -> None:
     records = tasks.read_runs(args.runs)
     runs = [loading.load_run(record.path, warn, args.allow) for record in records]
     check_inputs(runs)
-    serve(records, runs, args.port, args.open)
+    explore_runs(records, runs, args.port, args.open)
 
 
-def serve(records: list[Record], runs: list[Run], port: int | None, opens: bool) -> None:
+def explore_runs(records: list[Record], runs: list[Run], port: int | None, opens: bool) -> None:
     """Serves the page of runs until Ctrl-C. `records` are what their directories hold."""
-    make_page = lambda token: with_token(report(records, mode="explore"), token)
-    answers = [Answers(run) for run in runs]
-    with open_explorer(port, make_page, answers) as server:
-        for one in answers:
-            server.pool.submit(one.warm)
-        announce(server, " and ".join(record.name for record in records), opens)
-        server.serve_forever()
+    names = " and ".join(record.name for record in records)
+    serve(report(records, mode="explore"), [Answers(run) for run in runs], names, port, opens)
 
 
 def explore_published(path: Path, port: int | None, opens: bool) -> None:
@@ -49,11 +48,22 @@ def explore_published(path: Path, port: int | None, opens: bool) -> None:
     from flax_attn.explore.published import PublishedAnswers, page_data  # with its families
 
     run = loading.load(path, warn)
-    answers, shown = PublishedAnswers(run), page_data(run)
-    make_page = lambda token: with_token(page_of_published(shown), token)
-    with open_explorer(port, make_page, [answers]) as server:
-        server.pool.submit(answers.warm)
-        announce(server, shown["name"], opens)
+    shown = page_data(run)
+    serve(page_of_published(shown), [PublishedAnswers(run)], shown["name"], port, opens)
+
+
+def serve(
+    page: str,
+    answers: "Sequence[Answers | PublishedAnswers]",
+    names: str,
+    port: int | None,
+    opens: bool,
+) -> None:
+    """Serves a page until Ctrl-C, and compiles meanwhile what it asks first."""
+    with open_explorer(port, page, answers) as server:
+        for one in answers:
+            server.pool.submit(one.warm)
+        announce(server, names, opens)
         server.serve_forever()
 
 
@@ -71,12 +81,6 @@ def check_inputs(runs: list[Run]) -> None:
     if len({run.task.name.partition("-")[0] for run in runs}) == 1:
         got = " and ".join(map(str, shapes))
         require(len(set(shapes)) == 1, f"two runs that take the same input, got {got}")
-
-
-def with_token(page: str, token: str) -> str:
-    """Adds to the page the token that its questions carry, and an empty icon."""
-    head = f'<meta name="flax-attn-token" content="{html.escape(token)}">'
-    return page.replace("<head>", f'<head>{head}<link rel="icon" href="data:,">', 1)
 
 
 def has_screen() -> bool:

@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 from typing import cast
 
-from flax_attn.commands.exploring import announce, serve, with_token
+from flax_attn.commands.exploring import announce, explore_runs
 from flax_attn.experiment import Config
 from flax_attn.experiment.loading import Run, load_run
 from flax_attn.experiment.running import Trained, derived_of
@@ -46,8 +46,8 @@ class Follower:
         record = record_of(self.config, self.workdir, trained)
         run = Run(self.workdir, task, model, params, self.config, record.summary, rows)
         self.answers, self.does = Answers(run), task.target.summary(record)
-        make_page = lambda token: with_token(report([record], mode="follow"), token)
-        self.server = open_explorer(self.port, make_page, [self.answers], self.state)
+        page = report([record], mode="follow")
+        self.server = open_explorer(self.port, page, [self.answers], self.state)
         announce(self.server, record.name, self.opens)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
@@ -71,11 +71,11 @@ class Follower:
         """Serves the page of the finished run, until Ctrl-C, which is raised."""
         record, run = reading.read(self.workdir), load_run(self.workdir)
         if self.server is None:  # the run was finished before
-            serve([record], [run], self.port, self.opens)
+            explore_runs([record], [run], self.port, self.opens)
         else:
             self.answers.params = list(run.params.values())
-            page = with_token(report([record], mode="explore"), self.server.token)
-            self.server.page, self.is_finished = page.encode(), True
+            self.server.show(report([record], mode="explore"))
+            self.is_finished = True
             threading.Event().wait()
 
 

@@ -6,6 +6,7 @@ It listens on 127.0.0.1 alone. A web site that the user visits meanwhile can nei
 
 import contextlib
 import hmac
+import html
 import json
 import secrets
 import socket
@@ -34,25 +35,24 @@ class Explorer(ThreadingHTTPServer):
     request_queue_size = 128  # connections that wait; browsers open many at a moment
     daemon_threads = True  # a browser keeps connections open, which must not hold up the end
 
-    def __init__(self, port: int, answers: Sequence[Answer], state: State | None = None):
-        """Opens the port; 0 for any. The page is empty.
-
-        Args:
-            answers: of each run.
-            state: returns the progress of a training; None where none is followed.
-        """
+    def __init__(self, port: int, page: str, answers: Sequence[Answer], state: State | None):
+        """Opens the port; 0 for any. Arguments are those of `open_explorer`."""
         # XLA crashes if the program ends inside it, so these threads are waited for
         self.pool = ThreadPoolExecutor()
         super().__init__((ADDRESS, port), Handler)
         self.answers, self.state = answers, state
         self.token = secrets.token_urlsafe(32)
-        self.page = b""
+        self.show(page)
         names = (ADDRESS, "localhost")
         self.hosts = {f"{name}:{self.server_port}" for name in names}
 
     @property
     def url(self) -> str:
         return f"http://{ADDRESS}:{self.server_port}/"
+
+    def show(self, page: str) -> None:
+        """Serves a page from now on."""
+        self.page = with_token(page, self.token).encode()
 
     def server_close(self) -> None:
         """Closes the port, and waits for the answers that are being computed."""
@@ -166,38 +166,31 @@ def free_port(first: int = FIRST_PORT) -> int:
 def check_free(port: int | None) -> None:
     """Raises a UsageError for a port that is in use, or may not be used."""
     if port is not None:
-        bound(port, [], None).server_close()
+        open_explorer(port, "", []).server_close()
 
 
 def open_explorer(
-    port: int | None,
-    make_page: Callable[[str], str],
-    answers: Sequence[Answer],
-    state: State | None = None,
+    port: int | None, page: str, answers: Sequence[Answer], state: State | None = None
 ) -> Explorer:
-    """Returns a server on a port; None for the first free one. `state` is that of `Explorer`.
+    """Returns a server of a page on a port; None for the first free one.
 
     Args:
-        make_page: from the token of the server to the page.
+        answers: of each run.
+        state: returns the progress of a training; None where none is followed.
 
     Raises:
         UsageError: the port is in use, or may not be used.
     """
-    server = bound(port, answers, state)
     try:
-        server.page = make_page(server.token).encode()
-    except BaseException:
-        server.server_close()
-        raise
-    return server
-
-
-def bound(port: int | None, answers: Sequence[Answer], state: State | None) -> Explorer:
-    """Returns a server without its page. Port and errors are those of `open_explorer`."""
-    try:
-        return Explorer(free_port() if port is None else port, answers, state)
+        return Explorer(free_port() if port is None else port, page, answers, state)
     except (OSError, OverflowError) as error:
         free = free_port(FIRST_PORT if port is None else port + 1)
         raise UsageError(
             f"cannot listen on {ADDRESS}, port {port} ({one_line(error)}); --port {free} is free"
         ) from error
+
+
+def with_token(page: str, token: str) -> str:
+    """Adds to the page the token that its questions carry, and an empty icon."""
+    head = f'<meta name="flax-attn-token" content="{html.escape(token)}">'
+    return page.replace("<head>", f'<head>{head}<link rel="icon" href="data:,">', 1)

@@ -10,6 +10,7 @@ import pytest
 
 from flax_attn.commands import exploring
 from flax_attn.errors import UsageError
+from flax_attn.explore.server import with_token
 
 # what takes runs is asked with what is none: only sizes matter here
 check_inputs = inspect.unwrap(exploring.check_inputs)
@@ -66,6 +67,6 @@ def test_a_browser_is_opened_where_there_is_a_screen(monkeypatch, platform, vari
 
 
 def test_the_token_stands_in_the_head_alone_and_is_escaped():
-    page = exploring.with_token("<head></head><p><head>", 'a"b')
+    page = with_token("<head></head><p><head>", 'a"b')
     own = '<meta name="flax-attn-token" content="a&quot;b">'
     assert page == f'<head>{own}<link rel="icon" href="data:,"></head><p><head>'

@@ -14,8 +14,10 @@ import pytest
 
 from flax_attn.errors import UsageError
 from flax_attn.explore import server as module
-from flax_attn.explore.server import LARGEST_BODY, TOKEN, free_port, open_explorer
+from flax_attn.explore.server import LARGEST_BODY, TOKEN, free_port, open_explorer, with_token
 from tests.faults import ROOT
+
+PAGE = "<head></head><p>a page"
 
 
 def answer(request):
@@ -30,7 +32,7 @@ def answer(request):
 
 @pytest.fixture
 def server():
-    with open_explorer(0, lambda token: f"<p>{token}", [answer]) as opened:
+    with open_explorer(0, PAGE, [answer]) as opened:
         thread = threading.Thread(target=opened.serve_forever)
         thread.start()
         yield opened
@@ -57,7 +59,7 @@ def ask(server, body=b'{"run": 0}', method="POST", path="/ask", **headers):
 
 def test_the_page_and_its_question_are_answered(server):
     assert server.server_address[0] == "127.0.0.1"
-    assert ask(server, b"", "GET", "/") == (200, f"<p>{server.token}")
+    assert ask(server, b"", "GET", "/") == (200, with_token(PAGE, server.token))
     assert ask(server, b"", "HEAD", "/") == (200, "")
     body = json.dumps({"run": 0, "settings": {"causal": True}}).encode()
     assert ask(server, body) == (200, {"settings": {"causal": True}})
@@ -140,7 +142,7 @@ def answer(request):
     print("answered", flush=True)
     return {}
 
-with open_explorer(0, str, [answer]) as server:
+with open_explorer(0, "", [answer]) as server:
     print(server.server_port, server.token, flush=True)
     server.serve_forever()
 """
@@ -159,7 +161,7 @@ def test_ctrl_c_waits_for_the_answer_that_is_computed():
 
 
 def test_200_connections_at_a_moment_are_answered():
-    with open_explorer(0, str, [answer]) as server, contextlib.ExitStack() as stack:
+    with open_explorer(0, "", [answer]) as server, contextlib.ExitStack() as stack:
         address = "127.0.0.1", server.server_port
         # while the server is busy, the system holds them
         waiting = [stack.enter_context(socket.create_connection(address, 4)) for _ in range(125)]
@@ -178,11 +180,11 @@ def test_200_connections_at_a_moment_are_answered():
 def test_a_port_in_use_names_a_free_one_and_is_left_out_otherwise(server, monkeypatch):
     port = server.server_port
     with pytest.raises(UsageError) as error:
-        open_explorer(port, str, [answer])
+        open_explorer(port, "", [answer])
     words = str(error.value).split()
     assert "\n" not in str(error.value)
     assert int(words[words.index("is") - 1]) == free_port(port + 1)
     monkeypatch.setattr(module, "FIRST_PORT", port)
     monkeypatch.setattr(module, "free_port", lambda first=port: free_port(first))
-    with open_explorer(None, str, [answer]) as other:
+    with open_explorer(None, "", [answer]) as other:
         assert other.server_port != port

@@ -10,7 +10,6 @@ import threading
 
 import pytest
 
-from flax_attn.commands.exploring import with_token
 from flax_attn.explore.server import open_explorer
 from flax_attn.page.report import report
 from tests.faults import ROOT
@@ -51,7 +50,7 @@ def serving(records, answers, port=0):
 @contextlib.contextmanager
 def serving_page(make, answers, port=0):
     """A page from a server in this process; gives its address."""
-    with open_explorer(port, lambda token: with_token(make(), token), answers) as server:
+    with open_explorer(port, make(), answers) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:

@@ -79,7 +79,7 @@ def test_the_page_follows_until_the_end(config, tmp_path, browser):
 def test_without_a_follower_there_is_no_state(config, tmp_path):
     from flax_attn.explore.server import open_explorer
 
-    with open_explorer(0, lambda token: "page", []) as server:
+    with open_explorer(0, "page", []) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"{server.url}state")
