@@ -53,11 +53,6 @@ def can_be_made(folder: Path) -> bool:
     return os.path.isdir(nearest) and os.access(nearest, os.W_OK | os.X_OK)
 
 
-def missing(path: Path) -> list[Path]:
-    """Returns the path and those above it where nothing stands, those inside others first."""
-    return [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
-
-
 def remove_empty(folders: Iterable[Path]) -> None:
     """Removes the folders that hold nothing; those inside others come first."""
     for folder in folders:

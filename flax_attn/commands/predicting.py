@@ -141,10 +141,11 @@ def output_of(request: Request, task: type[Task]) -> Path | None:
     if output is None and target.name == "signal" and source is not None:
         ending = ".csv" if source.suffix.lower() in signal_tables.ENDINGS else source.suffix
         output = source.with_suffix(f".predictions{ending}")
-    if output is not None and target.name == "text":
-        user_files.check_text_file(output, "--output", source)
-    elif output is not None:
-        user_files.check_destination(output, "--output", user_files.ARRAYS, source)
+    if output is not None:
+        is_text, others = target.name == "text", (*user_files.PICTURES, *user_files.ARRAYS)
+        require(not is_text or output.suffix not in others, f"a text file, got --output {output}")
+        endings = (output.suffix,) if is_text else user_files.ARRAYS
+        user_files.check_destination(output, "--output", endings, source)
     return output
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import flax.linen as nn
 import jax
@@ -11,25 +12,20 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 from jax.export import Exported
 
+from flax_attn import schema
 from flax_attn.data.text import RULES, RULES_OF_PAIRS
 from flax_attn.data.tokenizers import described
-from flax_attn.errors import UsageError, one_line, shortened
+from flax_attn.errors import UsageError, one_line
 from flax_attn.experiment.loading import Model, Run, load
 from flax_attn.files import expanded, replacing
 from flax_attn.models.forward import Inputs, Params
-from flax_attn.platforms import NAMES, PORTABLE, compiling_for, matmul_precision
+from flax_attn.platforms import PORTABLE, compiling_for, matmul_precision
+from flax_attn.schema import require
 from flax_attn.types import JsonObject, Tree
 
-PLATFORMS = ("cpu", "cuda", "tpu")
+PLATFORMS = ("cpu", "cuda", "tpu")  # of the program for any
+Platform = Literal["cpu", "cuda", "rocm", "tpu"]
 KERNELS = ("__cudnn$fmhaSoftmax",)  # what a program for one platform may call, besides JAX's own
-# what an export may hold
-EXPORTED = (
-    "prediction*.jax",
-    "params*.safetensors",
-    "labels.json",
-    "*tokenizer.json",
-    "pairs.json",
-)
 NOT_TRACED = (AttributeError, RuntimeError, TypeError, ValueError)
 NOT_TRACED += (jax.errors.InconclusiveDimensionOperation,)
 TOKENIZERS = ("tokenizer.json", "target_tokenizer.json", "pairs.json")
@@ -88,12 +84,15 @@ def export(
         The folder.
 
     Raises:
-        UsageError: no run, a missing package, a folder that cannot be written or has other files
-            of a run or an export, an unknown platform, or a model of the user's own whose program
-            is not the same for every batch size and length.
+        UsageError: no run, a missing package, a folder that cannot be written or is that of a run,
+            an unknown platform, or a model of the user's own whose program is not the same for
+            every batch size and length.
     """
     folder = expanded(folder, "folder")
-    check_platforms(platforms, rows)
+    schema.convert("platforms", platforms, tuple[Platform, ...])
+    schema.convert("rows", rows, schema.PositiveInt)
+    require(platforms or rows == 1, "rows beside a platform; prediction.jax takes any number")
+    require(not (folder / "config.json").exists(), f"a folder without config.json, got {folder}")
     run = run if isinstance(run, Model) else load(run)
     if not isinstance(run, Run):
         raise UsageError(f"expected a run to export, got the published model in {run.path}")
@@ -101,8 +100,6 @@ def export(
     names = {seed: f"params-{seed}.safetensors" for seed in params}
     names[next(iter(names))] = "params.safetensors"
     programs = {"prediction.jax": PORTABLE} | {f"prediction.{name}.jax": name for name in platforms}
-    files = {*programs, "export.json", *names.values(), *run.task.kept.files}
-    check_folder(folder, files)
     of_seeds = list(params.values())
     exported = {file: trace(run, of_seeds, name, rows) for file, name in programs.items()}
     contents = {name: as_safetensors(params[seed]) for seed, name in names.items()}
@@ -119,35 +116,6 @@ def export(
             f"cannot write to folder {folder} ({error.strerror}); choose another"
         ) from error
     return folder
-
-
-def check_folder(folder: Path, files: set[str]) -> None:
-    """Raises a UsageError for a run directory, and for a file that only another export has.
-
-    It would pass for one of this export.
-    """
-    there = {path.name for pattern in EXPORTED for path in folder.glob(pattern)} - files
-    there |= {"config.json"} if (folder / "config.json").exists() else set()
-    if there:
-        raise UsageError(
-            f"expected a folder without a run or another export, got {min(there)} in {folder}; "
-            f"choose another folder"
-        )
-
-
-def check_platforms(platforms: Sequence[str], rows: int) -> None:
-    """Raises a UsageError for unknown platforms, and for rows that are not 1 or more."""
-    is_list = isinstance(platforms, list | tuple)
-    if bad := [name for name in platforms if name not in NAMES] if is_list else [platforms]:
-        raise UsageError(
-            f"expected platforms among {', '.join(NAMES)}, got {shortened(repr(bad[0]))}; give "
-            f"several as a list, or on the command line --platform once for each"
-        )
-    if rows < 1 or (rows > 1 and not platforms):
-        raise UsageError(
-            f"expected rows of 1 or more beside a platform, got {rows:,}; prediction.jax takes any "
-            f"number of rows"
-        )
 
 
 def trace(run: Run, params: list[Params], platform: str, rows: int) -> Exported:

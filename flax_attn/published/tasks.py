@@ -38,7 +38,6 @@ from flax_attn.tasks.inputs.images import Images
 from flax_attn.tasks.inputs.texts import Part, Texts, as_texts
 from flax_attn.tasks.inputs.tokens import Passages
 from flax_attn.tasks.language import LanguageModel
-from flax_attn.tasks.requests import warn
 from flax_attn.tasks.targets.classes import Classes
 from flax_attn.tasks.targets.next_token import NextToken
 from flax_attn.tasks.task import Task
@@ -209,17 +208,8 @@ class Reader(Texts):
     def checked_parts(self, texts: Sequence[str]) -> list[list[Part]]:
         return [[(self.tokenizer.written(i), True) for i in row] for row in self.rows(texts)]
 
-    def can_read(self, text: str) -> bool:
-        return bool(text.strip())
-
     def warn_of_unknown(self, texts: Sequence[str]) -> None:
         """Warns of nothing: the tokenizer cuts unknown words into known parts."""
-
-    def warn_of_length(self, texts: Sequence[str]) -> None:
-        most = self.data.max_length
-        for number, text in enumerate(texts, 1):
-            if (length := len(self.tokenizer.encode(text))) > most:
-                warn(f"warning: text {number} has {length} tokens, of which {most} are read")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,7 +241,7 @@ class Read(InParts, ClassesOfTexts):
         width = min(rounded(length), self.reader.data.max_length)
         row = inputs["tokens"][0].tolist()
         token = row.index(self.mask) if self.mask in row else 0
-        whole = len(self.reader.tokenizer.encode(text))
+        whole = self.reader.length(text)
         note = f"the model reads the first {length} tokens" if whole > length else None
         return Prepared(longer(inputs, width), parts, length, width, token, note=note)
 

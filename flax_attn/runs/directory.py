@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from flax_attn.errors import UsageError
-from flax_attn.files import PARTIAL, missing, remove_empty, remove_partial
+from flax_attn.files import PARTIAL, remove_empty, remove_partial
 from flax_attn.runs import checkpoints
 from flax_attn.runs.results import StoredConfig
 from flax_attn.runs.stored import MEND, METRICS, read_json, write_json
@@ -202,7 +202,7 @@ def held(path: Path) -> Iterator[None]:
             written.
     """
     check_place(path)
-    made = missing(path)
+    made = [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
     file = path / LOCK
     try:
         path.mkdir(parents=True, exist_ok=True)

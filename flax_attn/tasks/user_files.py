@@ -37,13 +37,6 @@ def check_destination(
     check_no_file_of_run(path, flag)
 
 
-def check_text_file(path: Path, flag: str, source: Path | None = None) -> None:
-    """Checks as `check_destination`. Any ending will do that is not of an array or a picture."""
-    if path.suffix in (*PICTURES, *ARRAYS):
-        raise UsageError(f"expected {flag} to be a text file, such as out.txt, got {path}")
-    check_destination(path, flag, (path.suffix,), source)
-
-
 def read_lines(path: Path) -> list[str]:
     """Reads the lines of a text file of any ending, or of a pipe, empty ones too."""
     lines = text_files.read_lines(path)

@@ -223,10 +223,8 @@ class Texts(Input):
         most = self.data.max_length
         for number, text in enumerate(texts, 1):
             if (length := self.length(text)) > most:
-                requests.warn(
-                    f"warning: text {number} has {length} tokens, and the run reads the first "
-                    f"{most}"
-                )
+                note = f"has {length} tokens, of which the first {most} are read"
+                requests.warn(f"warning: text {number} {note}")
 
     def answer(self, asked: Asked, look: Look) -> tuple[dict[str, Tree], JsonObject]:
         text = asked.words()

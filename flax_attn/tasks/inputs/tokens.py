@@ -207,12 +207,8 @@ class Passages(Input):
 
 
 def check_vocabulary(data: LanguageData, text: str) -> None:
-    """Raises a UsageError for a text of one character, or of more than the vocabulary holds."""
+    """Raises a UsageError for a text of more characters than the vocabulary holds."""
     kinds = len(set(text))
-    if kinds == 1:
-        raise UsageError(
-            f"expected a text of several characters to train on, got {text[0]!r} alone"
-        )
     if data.tokenizer == "character" and kinds + NEVER > data.vocabulary_size:
         raise UsageError(
             f"expected data.vocabulary_size of at least {kinds + NEVER:,} for the {kinds:,} kinds "
