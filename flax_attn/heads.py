@@ -198,7 +198,7 @@ def _effects_by_block(
         of_inputs = jax.tree.map(repeated, inputs)
         other, found = repeated(jnp.broadcast_to(others[name], context.shape)), []
         for shares in jnp.eye(count).reshape(-1, some, count):
-            patch = {_within(name): (other, jnp.repeat(shares, rows, axis=0))}
+            patch = {name.partition("/")[2]: (other, jnp.repeat(shares, rows, axis=0))}
             x = repeated(states[first])
             for i in range(first, model.num_blocks):
                 x, _ = _block(model, params, i, x, of_inputs, patch if i == first else {})
@@ -206,11 +206,6 @@ def _effects_by_block(
             found.append(_numbers(model, params, x, measure))
         numbers[name] = sign * (jnp.concatenate(found) - before)
     return numbers
-
-
-def _within(name: str) -> str:
-    """Returns the path of a layer within its block."""
-    return name.partition("/")[2]
 
 
 def _through(model: InBlocks, params: Params, inputs: Inputs) -> tuple[list[Array], dict]:
@@ -246,7 +241,7 @@ def _patched_block(
     contexts = {}
 
     def change(path: str, context: Array) -> Array:
-        if (name := _within(path)) in patch:
+        if (name := path.partition("/")[2]) in patch:  # its path within the block
             other, shares = patch[name]
             context = context + shares[:, None, :, None] * (other - context)
         return contexts.setdefault(name, context)

@@ -101,7 +101,9 @@ def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Fi
         draw_patches(row[0], image, head.mean(axis=0), size)
         for ax, query in zip(row[1:], queries):
             draw_patches(ax, image, head[query], size)
-            outline_patch(ax, query, image.shape[1] // size, size)
+            y, x = divmod(query, image.shape[1] // size)
+            corner = x * size - 0.5, y * size - 0.5
+            ax.add_patch(Rectangle(corner, size, size, fill=False, edgecolor=ORANGE, lw=2))
     axes[0, 0].set_title("mean over queries" if queries else "pooling")
     for ax, query in zip(axes[0, 1:], queries):
         ax.set_title(f"from patch {query}")
@@ -124,13 +126,6 @@ def draw_patches(ax: Axes, image: np.ndarray, weights: np.ndarray, size: int) ->
     ax.imshow(np.kron(rows, np.ones((size, size))), **heat, alpha=INK)
     ax.set(xticks=[], yticks=[])
     frame(ax)
-
-
-def outline_patch(ax: Axes, number: int, columns: int, size: int) -> None:
-    """Frames one patch of `size` pixels, counted row by row with `columns` patches in a row."""
-    y, x = divmod(number, columns)
-    corner = x * size - 0.5, y * size - 0.5
-    ax.add_patch(Rectangle(corner, size, size, fill=False, edgecolor=ORANGE, lw=2))
 
 
 def ink(image: np.ndarray, size: int) -> list[int]:

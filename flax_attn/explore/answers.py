@@ -5,11 +5,12 @@ The numbers are those of `Run.predict` where no setting is changed.
 
 import functools
 
+import jax
 import numpy as np
 
 from flax_attn.errors import UsageError
 from flax_attn.experiment.loading import Run
-from flax_attn.explore.under_lens import Looking
+from flax_attn.explore.under_lens import Traced, under_lens
 from flax_attn.models.forward import Inputs, Params, check_finite
 from flax_attn.page.data import safe
 from flax_attn.tasks.asking import Settings, read
@@ -27,8 +28,8 @@ class Answers:
         self.run, self.task = run, run.task
         self.params: list[Params] = list(run.params.values())
         in_loop = hasattr(run.model, "step") or hasattr(run.model, "decode_step")
-        look = functools.partial(run.task.look, run.model)
-        self.looking = Looking(look, keep_scores=not in_loop)  # no score leaves a loop
+        compute = functools.partial(run.task.look, run.model)
+        self.program = under_lens(compute, keep_scores=not in_loop)  # no score leaves a loop
 
     def warm(self) -> None:
         """Compiles what a page asks about short inputs."""
@@ -38,7 +39,14 @@ class Answers:
                 num_keys = inputs["source"].shape[1]
             elif is_text and isinstance(self.task, LanguageModel):
                 inputs = {"tokens": inputs["tokens"], "last": np.int32(0)}
-            self.looking.look(self.params, inputs, Settings(), num_keys)
+            self.look(inputs, Settings(), num_keys)
+
+    def look(
+        self, inputs: Inputs, settings: Settings, num_keys: int | None = None
+    ) -> dict[str, Tree]:
+        """Computes under settings. `num_keys` is that of `under_lens`."""
+        traced, normalizer = Traced.of(settings), settings.normalizer
+        return jax.device_get(self.program(self.params, inputs, traced, normalizer, num_keys))
 
     def __call__(self, request: Json) -> JsonObject:
         """Returns the reply to a request. Its texts are escaped, as all that a page shows.
@@ -51,7 +59,7 @@ class Answers:
             raise UsageError("expected heads to cut in a published model alone, got a run")
 
         def look(inputs: Inputs, num_keys: int | None = None) -> dict[str, Tree]:
-            looked = self.looking.look(self.params, inputs, asked.settings, num_keys)
+            looked = self.look(inputs, asked.settings, num_keys)
             check_finite(looked.get("outputs", 0))  # a translation has none
             return looked
 

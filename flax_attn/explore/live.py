@@ -14,6 +14,7 @@
 """
 
 import base64
+import functools
 import json
 from typing import NamedTuple
 
@@ -25,9 +26,8 @@ from jax.extend.core import ClosedJaxpr
 from flax_attn import platforms
 from flax_attn.errors import UsageError, one_line
 from flax_attn.experiment.loading import Run
-from flax_attn.explore.answers import Answers
 from flax_attn.explore.graph import Graph, Pool, as_json
-from flax_attn.explore.under_lens import Compute, Looking, Traced
+from flax_attn.explore.under_lens import Compute, Traced, under_lens
 from flax_attn.models.forward import Params
 from flax_attn.tasks.asking import AS_TRAINED, NORMALIZERS, Settings
 from flax_attn.tasks.inputs.base import SERVED
@@ -127,7 +127,7 @@ def programs_of(run: Run) -> PagePrograms:
 
 def computation(run: Run) -> Compute:
     """Returns what the server computes, too, from parameters of NumPy or JAX."""
-    compute = Answers(run).looking.compute
+    compute = functools.partial(run.task.look, run.model)
     return lambda params, inputs: compute(jax.tree.map(jnp.asarray, params), inputs)
 
 
@@ -140,13 +140,13 @@ def trace(
     """
 
     def look(keep_scores: bool) -> tuple[ClosedJaxpr, list[str]]:
-        looking, names = Looking(compute, keep_scores), []
+        program, names = under_lens(compute, keep_scores), []
 
         def run(arrays: list[Tree], settings: Traced) -> list[Tree]:
             named = dict(zip(inputs, arrays))  # JAX would take a dict in the order of its names
             asked = named.get("inputs", named)
             keys = inputs["source"].shape[1] if "source" in inputs else None
-            looked = looking.program([params], asked, settings, normalizer, keys)
+            looked = program([params], asked, settings, normalizer, keys)
             named = {name: array for name, array in looked.items() if not isinstance(array, dict)}
             for kind in ("attention", "scores"):
                 named |= {f"{kind}/{name}": array for name, array in looked.get(kind, {}).items()}

@@ -67,44 +67,32 @@ class Traced(NamedTuple):
         return may
 
 
-class Looking:
-    """The compiled programs of one computation, by normaliser."""
+def under_lens(compute: Compute, keep_scores: bool = True) -> Callable[..., dict[str, Tree]]:
+    """Returns the program of a computation under settings, with the `scores` of attention by name.
 
-    def __init__(self, compute: Compute, keep_scores: bool = True) -> None:
-        self.compute = compute
-        self.keep_scores = keep_scores
-        self.program = jax.jit(self._run, static_argnames=("normalizer", "num_keys"))
+    With `num_keys`, the mask is for the attention on as many keys alone.
+    """
 
+    @functools.partial(jax.jit, static_argnames=("normalizer", "num_keys"))
     def look(
-        self, params: list[Params], inputs: Inputs, settings: Settings, num_keys: int | None = None
-    ) -> dict[str, Tree]:
-        """Computes under the settings; adds the `scores` of each attention by name.
-
-        Args:
-            num_keys: of the attention that the mask is for; None for every attention.
-        """
-        traced = Traced.of(settings)
-        looked = self.program(params, inputs, traced, settings.normalizer, num_keys)
-        return jax.device_get(looked)
-
-    def _run(
-        self,
         params: list[Params],
         inputs: Inputs,
         traced: Traced,
         normalizer: str,
-        num_keys: int | None,
+        num_keys: int | None = None,
     ) -> dict[str, Tree]:
         lens = Lens(
             temperature=traced.temperature,
             normalizer=NORMALIZERS[normalizer],
             mask=lambda query, key: traced.visible(query, key, num_keys),
-            keep_scores=self.keep_scores,
+            keep_scores=keep_scores,
         )
         with lens:
-            computed = self.compute(params, inputs)
-        scores = lens.scores if self.keep_scores else []
+            computed = compute(params, inputs)
+        scores = lens.scores if keep_scores else []
         return {"scores": by_name(scores, computed.get("attention", {}))} | computed
+
+    return look
 
 
 def by_name(scores: list[Array], attention: dict[str, Array]) -> dict[str, Array]:

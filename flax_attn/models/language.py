@@ -35,14 +35,6 @@ def attention_of(
     return in_order(jax.device_get(apply(model, params, tokens, last, need_weights=True)[1]))
 
 
-def look(
-    model: nn.Module, params: Params, tokens: Int[np.ndarray, "n t"]
-) -> tuple[Float[np.ndarray, "n t v"], dict[str, Float[np.ndarray, "n h t t"]]]:
-    """Computes the logits of the token after each, and the weights of each block by its name."""
-    logits, attention = jax.device_get(apply(model, params, tokens, need_weights=True))
-    return logits, in_order(attention)
-
-
 def apply(
     model: nn.Module,
     params: Params,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -13,7 +14,7 @@ from flax_attn.data.sets.language import Names
 from flax_attn.errors import UsageError
 from flax_attn.models.forward import Inputs, Params, in_order
 from flax_attn.models.generation import NEVER, GeneratesText, Sampling, check_numbers, generate
-from flax_attn.models.language import apply, attention_of, logits_of, look, losses, softmax
+from flax_attn.models.language import apply, attention_of, logits_of, losses, softmax
 from flax_attn.models.sizes import in_batches
 from flax_attn.tasks import induction
 from flax_attn.tasks.artifacts import Evaluation, Prediction, to_store
@@ -78,10 +79,11 @@ class LanguageModel(Task):
             logits = logits_of(model, params[0], first["inputs"])
             arrays["predictions"] = np.asarray(logits.argmax(axis=-1))
             return Evaluation(arrays, scores=scores)
-        logits, attention = look(model, params[0], first["inputs"])
+        applied = apply(model, params[0], first["inputs"], need_weights=True)
+        logits, attention = jax.device_get(applied)
         arrays["predictions"] = logits.argmax(axis=-1)
         n = int((tested["targets"][0] > 0).sum())
-        weights = {name: array[0, :, :n, :n] for name, array in attention.items()}
+        weights = {name: array[0, :, :n, :n] for name, array in in_order(attention).items()}
         write = functools.partial(self.generate, model, prompts="", length=SAMPLE_LENGTH)
         texts = [write(params=[one_seed]).texts[0] for one_seed in params]
         induced, metrics, summary = self._induction(model, params)

@@ -137,11 +137,11 @@ def test_settings_compile_nothing_and_reset_gives_the_same_bits(signals):
     _, answers, inputs = signals
     first = answers(numbers(inputs[0]))
     answers(numbers(inputs[0], normalizer="softmax"))
-    compiled = answers.looking.program._cache_size()
+    compiled = answers.program._cache_size()
     for settings in SETTINGS.values():
         answers(numbers(inputs[2], **settings))
         answers(numbers(inputs[3], normalizer="softmax", **settings))
-    assert answers.looking.program._cache_size() == compiled
+    assert answers.program._cache_size() == compiled
     assert answers(numbers(inputs[0])) == first
     assert answers(numbers(inputs[0], normalizer=AS_TRAINED, temperature=1)) == first
 
@@ -166,11 +166,11 @@ def test_texts_of_near_lengths_share_a_program_and_hidden_words_have_no_weight(t
     _, answers = texts
     answers(text("good film"))
     answers(text("good bad " * 4))
-    compiled = answers.looking.program._cache_size()
+    compiled = answers.program._cache_size()
     for written in ("good", "a good film", "good bad good bad good", "good " * 12):
         reply = answers(text(written, hidden=[0], temperature=2))
         assert (arrays(reply)["attention"][..., 0] == 0).all()
-    assert answers.looking.program._cache_size() == compiled
+    assert answers.program._cache_size() == compiled
 
 
 @pytest.mark.parametrize("written", ["good " * 1001, "  ", "zzz yyy"])

@@ -11,10 +11,9 @@ import pytest
 from flax_attn import platforms
 from flax_attn.errors import UsageError
 from flax_attn.experiment.programs import count_parameters
-from flax_attn.explore.answers import Answers
 from flax_attn.explore.live import MOST_BYTES, computation, live
 from flax_attn.explore.primitives import PARAMETERS
-from flax_attn.explore.under_lens import Looking
+from flax_attn.explore.under_lens import Traced, under_lens
 from flax_attn.tasks.asking import AS_TRAINED, NORMALIZERS, Settings
 from tests.explore import living
 
@@ -111,15 +110,16 @@ def test_each_equation_is_as_in_jax(checked):
 def test_answers_are_those_of_jax(checked):
     run, _, asked, result = checked
     params = [run.params[0]]
-    lookings = {kept: Looking(computation(run), kept) for kept in (True, False)}
-    can_keep = Answers(run).looking.keep_scores  # attention in a loop tells its scores itself
+    programs = {kept: under_lens(computation(run), kept) for kept in (True, False)}
+    # attention in a loop tells its scores itself
+    can_keep = not any(hasattr(run.model, name) for name in ("step", "decode_step"))
     for (normalizer, options, array), reply in zip(asked, result["replies"]):
         assert reply["error"] is None
         settings = Settings(normalizer, **options)
         has_scores = reply["scores"] is not None or not reply["attention"]
-        looking = lookings[can_keep and has_scores]
+        program = programs[can_keep and has_scores]
         with platforms.compiling_for(platforms.PORTABLE):
-            expected = looking.look(params, array[None], settings)
+            expected = program(params, array[None], Traced.of(settings), normalizer)
         check(reply["outputs"], expected["outputs"])
         for kind in ("attention", "scores"):
             own = reply[kind] or {}
