@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from flax_attn.data.files import decode, parse_rows
-from flax_attn.data.table import SEPARATORS, separator_of
+from flax_attn.data.table import SEPARATORS, read_cells
 from flax_attn.errors import UsageError
-from flax_attn.files import read_bytes
 
 LANGUAGES = ("en", "de", "fr")  # of Multi30k
 ADVICE = "see data.source_column and data.target_column"
@@ -25,9 +23,8 @@ def read(path: Path, source_column: int = 1, target_column: int = 2) -> list[Pai
     The separator is found by what is in the table. Empty rows are left out.
     """
     columns, pairs = (source_column, target_column), []
-    text = decode(path, read_bytes(path))
-    separator = separator_of(path, text, [str(column) for column in columns])
-    for number, row in parse_rows(path, text, separator):
+    separator, rows = read_cells(path, [str(column) for column in columns])
+    for number, row in rows:
         cells = [" ".join(cell.split()) for cell in row]
         if not any(cells):
             continue

@@ -5,11 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flax_attn.data import table
-from flax_attn.data.files import decode, parse_rows
-from flax_attn.data.table import index_of, is_number
+from flax_attn.data.table import index_of, is_number, read_cells
 from flax_attn.errors import UsageError, shortened
-from flax_attn.files import read_bytes
 from flax_attn.schema import require
 
 ENDINGS = (".csv", ".tsv")
@@ -29,9 +26,7 @@ def read(
     Returns:
         The signals, and their labels; None where there is no such column.
     """
-    text = decode(path, read_bytes(path))
-    separator = table.separator_of(path, text, [label_column, id_column, time_column])
-    rows = list(parse_rows(path, text, separator))
+    _, rows = read_cells(path, [label_column, id_column, time_column])
     require(rows, f"rows of signals in {path}, got none")
     first = [cell.strip() for cell in rows[0][1]]
     width = max(len(row) for _, row in rows)

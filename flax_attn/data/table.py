@@ -87,9 +87,7 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
     Where one goes by name, the first row is a header. Errors name the `content` of the table, and
     give the advice on a column that is not there.
     """
-    text = decode(path, read_bytes(path))
-    separator = separator_of(path, text, wanted)
-    numbered = list(parse_rows(path, text, separator))
+    separator, numbered = read_cells(path, wanted)
     header = [name.strip() for name in numbered[0][1]] if numbered else []
     columns = tuple(_index(path, header, name, advice) for name in wanted) if header else ()
     has_header = any(name in header for name in wanted)
@@ -103,6 +101,13 @@ def read_table(path: Path, wanted: Sequence[str], content: str, advice: str) -> 
             raise UsageError(f"expected {count} in {path}, line {line}, as in the first, {got}")
     lines, rows = map(list, zip(*below))
     return Table(path, separator, header if has_header else [], rows, lines, columns)
+
+
+def read_cells(path: Path, wanted: Sequence[str]) -> tuple[str, list[tuple[int, list[str]]]]:
+    """Reads the separator of a table, and its rows, each with the line it begins at."""
+    text = decode(path, read_bytes(path))
+    separator = separator_of(path, text, wanted)
+    return separator, list(parse_rows(path, text, separator))
 
 
 def separator_of(path: Path, text: str, wanted: Sequence[str]) -> str:

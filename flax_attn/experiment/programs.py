@@ -302,25 +302,17 @@ class Programs(NamedTuple):
 
 
 def make_programs(
-    config: Config,
-    model: nn.Module,
-    task: Task,
-    mesh: Mesh | None = None,
+    config: Config, model: nn.Module, task: Task, mesh: Mesh | None = None
 ) -> Programs:
     """Makes the programs of a run; one compilation of each serves all epochs.
 
-    Args:
-        config, model, task: to train.
-        mesh: the devices; None for all, as far as they divide the work.
+    A mesh of None is of all devices, as far as they divide the work.
     """
     mesh = make_mesh(config.num_seeds, config.batch_size) if mesh is None else mesh
     steps_an_epoch = count_steps(config, task)
     alone = one = make_one_seed(config, model, task, steps_an_epoch)
     if len(mesh.axis_sizes) > 2:  # sequences are shared
-        try:
-            one = make_one_seed(config, sharing_sequences(model), task, steps_an_epoch)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+        one = make_one_seed(config, sharing_sequences(model), task, steps_an_epoch)
     seeds, everywhere = NamedSharding(mesh, SEEDS), NamedSharding(mesh, EVERYWHERE)
     one_by_one = sequential if platforms.current() == platforms.CPU else vectorized
 

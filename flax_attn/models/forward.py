@@ -85,7 +85,7 @@ def compiled(function: CompiledFunction) -> CompiledFunction:
 def sharing_sequences(model: nn.Module) -> nn.Module:
     """Makes the devices along the axis `sequence` share each sequence of a Transformer."""
     if not hasattr(model, "across"):
-        raise ValueError("expected a Transformer to share its sequences; leave --sequence out")
+        raise UsageError("expected a Transformer to share its sequences; leave --sequence out")
     return model.clone(across=Across())
 
 
