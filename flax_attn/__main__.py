@@ -121,7 +121,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def make_parser() -> Parser:
-    """Makes the parser of all commands."""
     parser = Parser(prog="flax-attn", description=__doc__, allow_abbrev=False)
     version = f"flax-attn {flax_attn.__version__}"
     parser.add_argument("--version", action="version", version=version)

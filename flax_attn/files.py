@@ -88,7 +88,6 @@ def open_arrays(path: Path) -> Iterator[Mapping[str, Tree]]:
 
 
 def sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

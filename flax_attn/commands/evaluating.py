@@ -13,7 +13,7 @@ from flax_attn import schema
 from flax_attn.analysis.tables import wide_console
 from flax_attn.data.raw import Columns, Raw
 from flax_attn.data.sets import ImageFiles, NumberCSV, OwnData, PairsTSV, SignalFiles, TextCSV
-from flax_attn.errors import UsageError, escaped
+from flax_attn.errors import escaped
 from flax_attn.experiment import loading
 from flax_attn.files import sha256
 from flax_attn.schema import require
@@ -69,8 +69,7 @@ def read_rows(task: Task, name: str, flags: Sequence[str]) -> Columns:
     """Reads all rows of a file as the data of a run are read; flags change how."""
     is_own = isinstance(task.data, OwnData | PairsTSV)
     kind: Any = type(task.data) if is_own else READERS.get(task.name)
-    if kind is None:
-        raise UsageError(f"expected a run on texts, images or signals, got the task {task.name}")
+    require(kind, f"a run on texts, images or signals, got the task {task.name}")
     known = schema.keys_of(kind, "data.")
     names = [key.removeprefix("data.") for key in known]
     values = {key: getattr(task.data, key) for key in names if hasattr(task.data, key)}

@@ -198,8 +198,7 @@ def print_words(args: argparse.Namespace) -> list[Path]:
     else:
         texts = read_texts(request, "", getattr(inputs.data, "text_column", TEXT_COLUMN))
     texts = [text for text in texts if inputs.can_read(text)]
-    if not texts:
-        raise UsageError("expected texts with a word that the run has seen, got none")
+    require(texts, "texts with a word that the run has seen, got none")
     chosen = np.linspace(0, len(texts) - 1, min(len(texts), request.num_texts)).astype(int)
     texts = [texts[i] for i in chosen]  # a file may stand in the order of its classes
     _, tokens, _ = inputs.read(texts)

@@ -26,7 +26,6 @@ class Columns(NamedTuple):
     marks: Mapping[str, UserInput] = {}
 
     def first(self, number: int) -> "Columns":
-        """Returns the first rows."""
         marks = {name: mark[:number] for name, mark in self.marks.items()}
         return Columns(self.inputs[:number], self.targets[:number], marks)
 

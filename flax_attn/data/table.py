@@ -76,8 +76,7 @@ def read_pairs(path: Path, text_column: str, other_column: str, other: str) -> T
     advice += "their numbers from 1"
     table = read_table(path, [text_column, other_column], f"texts and {other}s", advice)
     for line, entry in zip(table.lines, table.column(1)):
-        if not entry.strip():
-            raise UsageError(f"expected a {other} in {path}, line {line}, got none")
+        require(entry.strip(), f"a {other} in {path}, line {line}, got none")
     return table
 
 

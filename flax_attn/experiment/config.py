@@ -133,8 +133,7 @@ class Config(GeneralSettings):
     def __post_init__(self) -> None:
         """Raises a UsageError for a rule between settings that does not hold."""
         for expected, holds in (self.rules() | self.data.rules(self.evaluate)).items():
-            if not holds:
-                raise UsageError(f"expected {expected}")
+            schema.require(holds, expected)
 
     def rules(self) -> dict[str, bool]:
         """Returns whether each rule between parts holds, by what it expects."""

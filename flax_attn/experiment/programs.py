@@ -98,7 +98,6 @@ def shapes_of_params(model: nn.Module, task: Task) -> Params:
 
 
 def count_parameters(params: Tree) -> int:
-    """Counts the numbers in the parameters."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 

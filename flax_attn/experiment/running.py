@@ -470,7 +470,6 @@ def end_epoch(
 
 
 def save(path: Path, now: Snapshot, values: JsonObject) -> None:
-    """Writes a checkpoint."""
     states, sums = processes.gather((now.states, now.sums))
     if processes.is_first():
         note = Note(*now.progress, now.seconds, now.rows, values)

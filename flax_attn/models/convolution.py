@@ -46,6 +46,5 @@ def convolve(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Fl
 
 
 def by_xla(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
-    """Computes XLA's convolution."""
     numbers = ("NWC", "WIO", "NWC")
     return jax.lax.conv_general_dilated(inputs, kernel, (1,), "SAME", dimension_numbers=numbers)

@@ -127,7 +127,6 @@ def _read(
     tokens: Int[Array | np.ndarray, "b t"],
     lengths: Int[Array | np.ndarray, " b"],
 ) -> Written:
-    """Reads texts."""
     return _decode(model, params, tokens, _start(model, params, len(tokens)), lengths)
 
 

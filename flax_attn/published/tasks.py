@@ -116,7 +116,6 @@ class InParts:
     def applied(
         self, model: nn.Module, params: Sequence[Params], arrays: Inputs
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Computes the outputs and the attention of encoded inputs."""
         computed = self.compute(model, params, arrays)
         return computed["outputs"], computed["attention"]
 

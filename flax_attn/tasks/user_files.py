@@ -11,6 +11,7 @@ from flax_attn.data import pictures, signal_tables
 from flax_attn.errors import UsageError
 from flax_attn.files import check_writable, open_arrays
 from flax_attn.runs.directory import check_no_file_of_run
+from flax_attn.schema import require
 from flax_attn.types import UserInput
 
 PICTURES = (".png", ".pdf", ".svg")
@@ -22,10 +23,8 @@ def check_destination(
     path: Path, flag: str, formats: tuple[str, ...], source: Path | None = None
 ) -> None:
     """Raises a UsageError for a file that cannot be written, is the input, or is one of a run."""
-    if path.suffix not in formats:
-        raise UsageError(f"expected {flag} to end in {' or '.join(formats)}, got {path}")
-    if path.is_dir():
-        raise UsageError(f"expected a file for {flag}, got the folder {path}")
+    require(path.suffix in formats, f"{flag} to end in {' or '.join(formats)}, got {path}")
+    require(not path.is_dir(), f"a file for {flag}, got the folder {path}")
     try:
         check_writable(Path(os.path.realpath(path)))
     except OSError as error:
@@ -40,16 +39,14 @@ def check_destination(
 def read_lines(path: Path) -> list[str]:
     """Reads the lines of a text file of any ending, or of a pipe, empty ones too."""
     lines = text_files.read_lines(path)
-    if not any(line.strip() for line in lines):
-        raise UsageError(f"expected texts in --input {path}, one a line, got none")
+    require("".join(lines).strip(), f"texts in --input {path}, one a line, got none")
     return lines
 
 
 def read_array(path: Path) -> np.ndarray:
     """Reads the array in a .npy file. Raises a UsageError for an archive of several."""
     with open_arrays(path) as arrays:
-        if list(arrays) != [""]:
-            raise UsageError(f"expected one array in {path}, got {', '.join(arrays)}")
+        require(list(arrays) == [""], f"one array in {path}, got {', '.join(arrays)}")
         return arrays[""]
 
 
@@ -63,8 +60,7 @@ def read_signals(
     ending = path.suffix.lower()
     if ending == ".npy":
         return read_array(path), []
-    if ending not in signal_tables.ENDINGS:
-        raise UsageError(f"expected --input to end in .npy or .csv, got {path}")
+    require(ending in signal_tables.ENDINGS, f"--input to end in .npy or .csv, got {path}")
     signals, labels = signal_tables.read(path, *columns)
     is_one = len({len(signal) for signal in signals}) == 1
     return np.stack(signals) if is_one else signals, labels or []

@@ -88,8 +88,7 @@ class Signals(Input):
             return cls(data, (length, channels), None, padded)
         arrays = [array for split in splits for array in split[:2]]
         normalization = Normalization.of(*arrays if with_targets else arrays[:1])
-        if normalization.std == 0:
-            raise UsageError("expected signals that vary in the training split, got one number")
+        require(normalization.std, "signals that vary in the training split, got one number")
         return cls(data, (length, channels), normalization, padded)
 
     @classmethod
@@ -153,10 +152,9 @@ class Signals(Input):
         else:
             shapes = f"(t, {channels}) or (n, t, {channels})"
             fits = signals.ndim in (2, 3) and signals.shape[-1] == channels
-        if not fits or not signals.size:
-            raise UsageError(f"expected signals {shapes}, got {signals.shape} in {source}")
-        if not np.isfinite(signals).all():
-            raise UsageError(f"expected finite numbers in {source}, got some that are not")
+        require(fits and signals.size, f"signals {shapes}, got {signals.shape} in {source}")
+        is_finite = np.isfinite(signals).all()
+        require(is_finite, f"finite numbers in {source}, got some that are not")
         return signals.reshape(-1, *(self.shape if channels == 1 else signals.shape[-2:]))
 
     def covered(self, row: np.ndarray) -> dict[str, np.ndarray]:

@@ -14,8 +14,9 @@ from rich.text import Text
 
 from flax_attn.data.raw import Raw
 from flax_attn.data.sets import DataSet
-from flax_attn.errors import UsageError, escaped
+from flax_attn.errors import escaped
 from flax_attn.runs.reading import Record
+from flax_attn.schema import require
 from flax_attn.tasks import replies
 from flax_attn.tasks.artifacts import (
     Evaluation,
@@ -58,10 +59,8 @@ class Number(Target):
     @classmethod
     def fit(cls, data: DataSet, raw: Raw, recipe: Recipe, inputs: Input) -> "Number":
         normalization = Normalization.of(raw.splits["train"].targets)
-        if normalization.std == 0:
-            raise UsageError(
-                f"expected numbers that vary in the training split, got {normalization.mean:g}"
-            )
+        got = f"{normalization.mean:g}"
+        require(normalization.std, f"numbers that vary in the training split, got {got}")
         return cls(data, recipe, inputs, normalization)
 
     @classmethod
