@@ -24,9 +24,14 @@ def as_they_are(scores: Array, mask: Array | None = None) -> Array:
     return scores
 
 
+def _applied(model: nn.Module, params: Params) -> Callable[..., Tree]:
+    """Returns the methods of a model with its parameters, by name."""
+    return functools.partial(model.apply, {"params": params})
+
+
 def of_series(model: nn.Module, params: Params, inputs: Inputs) -> Array:
     """Computes the scores `(b, t, series)` of each step of some series `(b, t, series)`."""
-    apply: Callable[..., Tree] = functools.partial(model.apply, {"params": params})
+    apply = _applied(model, params)
 
     def one_step(state: Array, x: Array) -> tuple[Array, Array]:
         with Lens(normalizer=as_they_are):
@@ -44,7 +49,7 @@ def of_translations(
     model: nn.Module, params: Params, inputs: Inputs, tokens: Array, end: int
 ) -> Array:
     """Computes scores `(b, n, t, s)` of each token of translations `(b, n, t)` of each source."""
-    apply: Callable[..., Tree] = functools.partial(model.apply, {"params": params})
+    apply = _applied(model, params)
     memory = apply(inputs, method="encode")
 
     def one_step(state: Tree, token: Array) -> tuple[Tree, Array]:
