@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import jax
+import numpy as np
 import optax
+from jaxtyping import Array
 
 from flax_attn.schema import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat
 from flax_attn.training.epoch import Plateau
@@ -42,7 +44,7 @@ class Optimizer:
     def build(self, learning_rate: float, num_steps: int) -> optax.GradientTransformation:
         """Builds the optimiser of a training of `num_steps` in all."""
         rate = self._rate(learning_rate, num_steps)
-        decayed = lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params)
+        decayed = lambda params: jax.tree.map_with_path(is_decayed, params)
         optimizer = optax.adamw(
             rate, b1=self.b1, b2=self.b2, eps=self.eps, weight_decay=self.weight_decay, mask=decayed
         )
@@ -62,3 +64,13 @@ class Optimizer:
             if warmup_steps
             else learning_rate
         )
+
+
+def is_decayed(path: jax.tree_util.KeyPath, leaf: Array | np.ndarray) -> bool:
+    """Tells whether weight decay applies to a parameter: not to biases, nor to one axis or none.
+
+    The biases of queries, keys and values are `(heads, width)`, so their names decide.
+    """
+    name = jax.tree_util.keystr(path, simple=True, separator="/")
+    # the value of an `nnx.Param` and of an `nn.Partitioned` is one step further down
+    return leaf.ndim > 1 and "bias" not in name.removesuffix("/value").rpartition("/")[2]
