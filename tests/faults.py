@@ -20,8 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from flax_attn.runs import checkpoints
-
 ROOT = Path(__file__).parent.parent
 TINY = ["--batch_size=16", "--steps_per_epoch=6", "--num_seeds=2", "--num_epochs=3"]
 SHAPES = [*TINY, "--data.num_train=200", "--data.num_test=20"]
@@ -97,6 +95,9 @@ def operations(out: str) -> int:
 
 def contents(workdir: Path) -> dict:
     """Returns all that a run leaves, without seconds and the bytes of figures."""
+    # not above: `conftest.py` imports this file, and tests of the library run without msgspec
+    from flax_attn.runs import checkpoints
+
     summary = json.loads((workdir / "summary.json").read_text()) | {"train_seconds": 0}
     kept = {path.name: path.read_text() for path in workdir.glob("*.json")}
     with np.load(workdir / "examples.npz") as examples:

@@ -191,6 +191,14 @@ def test_paths_of_no_layer_are_told_where_layers_attended():
             raise RuntimeError("own", outputs_of(model, params, inputs))
 
 
+@pytest.mark.parametrize("number", [3, -1])
+def test_a_head_that_there_is_not_is_told(number):
+    model, params, inputs = model_of("GPT")
+    cut = heads.cut({"blocks_1/attention": [0, number]})
+    with pytest.raises(ValueError, match="from 0 to 2"), cut:
+        outputs_of(model, params, inputs)
+
+
 def test_one_program_serves_all_factors():
     chex.clear_trace_counter()
     model, params, inputs = model_of("GPT")

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import flax_attn.attention as fa
-from flax_attn import heads
 from tests.attention.compiled import normal
 
 B, T, D = 2, 7, 12
@@ -235,8 +234,6 @@ REFUSED = {
             in_lens(jax.jit(attend()), keep_scores=True),
             "Lens(keep_scores=True)",
         ),
-        "a head that there is not": (lambda: within_cut([0, 3]), "from 0 to 2"),
-        "half a head": (lambda: within_cut([0.5]), "from 0 to 2"),
         "an additive mask in linen": (
             making(
                 nn.MultiHeadDotProductAttention(3, attention_fn=fa.linen_attention_fn()),
@@ -267,11 +264,6 @@ REFUSED = {
         )
     },
 }
-
-
-def within_cut(numbers):
-    with heads.cut({"": numbers}):
-        made(ATTENTION, X)
 
 
 ROWS = {name: (error, *row) for error, rows in REFUSED.items() for name, row in rows.items()}
