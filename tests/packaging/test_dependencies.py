@@ -23,12 +23,13 @@ import importlib, importlib.util, pkgutil
 import jax
 from flax import nnx
 import flax_attn.attention as fa
+import flax_attn.attention.nnx, flax_attn.testing
 for module in pkgutil.walk_packages(fa.__path__, "flax_attn.attention."):
     importlib.import_module(module.name)
 x = jax.numpy.ones((1, 3, 4))
 print(fa.attend(x, x, x).context.shape)
 print(fa.MultiHeadAttention(2).init_with_output(jax.random.key(0), x)[0].context.shape)
-print(fa.nnx.MultiHeadAttention(2, 4, rngs=nnx.Rngs(0))(x).context.shape)
+print(fa.nnx.MultiHeadAttention(2, in_features=4, rngs=nnx.Rngs(0))(x).context.shape)
 print([name for name in ("msgspec", "matplotlib") if importlib.util.find_spec(name)])
 """
 
