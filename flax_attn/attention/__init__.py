@@ -1,8 +1,8 @@
 """The attention library: scores, masks, normalisers, `attend`, and Flax layers around them.
 
 The functions need jax, numpy, jaxtyping and chex. A layer is imported, and flax with it, when it is
-first used. The layers are those of `flax.linen`; `flax_attn.attention.nnx` has multi-head attention
-for `flax.nnx`. The rest of the package, with all that it requires, is not imported.
+first used. The layers are those of `flax.linen`; `flax_attn.attention.nnx` has the same for
+`flax.nnx`. The rest of the package, with all that it requires, is not imported.
 """
 
 import importlib
