@@ -52,9 +52,9 @@ def product(formula: str, a: Array, b: Array, dtype: jnp.dtype) -> Array:
 def take(array: Array, queries: Array, keys: Array) -> Array:
     """Takes the entries of `(..., q, k)` at indices `(q, 1)` and `(1, k)`; axes of size 1 stay."""
     if array.shape[-2] != 1:
-        array = jnp.take(array, queries[:, 0], axis=-2, mode="clip")
+        array = jnp.take(array, queries[:, 0], axis=-2, mode="clip")  # (..., q, _)
     if array.shape[-1] != 1:
-        array = jnp.take(array, keys[0], axis=-1, mode="clip")
+        array = jnp.take(array, keys[0], axis=-1, mode="clip")  # (..., _, k)
     return array
 
 
@@ -80,7 +80,7 @@ def split(array: Array, size: int, axis: int = -2) -> Array:
 
 def merge(blocks: Array, length: int) -> Array:
     """Merges blocks `(n, ..., size, d)` to one array `(..., length, d)`."""
-    array = jnp.moveaxis(blocks, 0, -3)
+    array = jnp.moveaxis(blocks, 0, -3)  # (..., n, size, d)
     number, size, width = array.shape[-3:]
     return array.reshape(*array.shape[:-3], number * size, width)[..., :length, :]
 

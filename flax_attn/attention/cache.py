@@ -77,22 +77,22 @@ def append(
     if not sliding and (longest := known_bound(jnp.max, length)) > slots:
         raise ValueError(f"expected at most the {slots} tokens of the cache, got {longest}")
 
-    step = jnp.arange(num_new)[None]
-    start, count = cache.length.reshape(-1, 1), added.reshape(-1, 1)
+    step = jnp.arange(num_new)[None]  # (1, n)
+    start, count = cache.length.reshape(-1, 1), added.reshape(-1, 1)  # (rows, 1)
     index, is_stored, wrong = start + step, step < count, (count > num_new) | (count < 0)
     if sliding:
-        index, is_stored = index % slots, is_stored & (step >= count - slots)
+        index, is_stored = index % slots, is_stored & (step >= count - slots)  # no index twice
     else:
-        wrong |= start + count > slots
+        wrong |= start + count > slots  # (rows, 1)
     index = jnp.where(is_stored, index, slots)  # (rows, n); an index past the end is dropped
-    write_row = lambda old, index, new: old.at[:, index].set(new, mode="drop")
+    write_row = lambda old, index, new: old.at[:, index].set(new, mode="drop")  # (h, slots, d)
 
     def write(old: Array, new: Array) -> Array:
         new = jnp.swapaxes(new, -3, -2).astype(old.dtype)  # (..., h, n, d)
         old_rows, new_rows = (
             array.reshape(index.shape[0], *array.shape[-3:]) for array in (old, new)
         )
-        written = jax.vmap(write_row)(old_rows, index, new_rows)
+        written = jax.vmap(write_row)(old_rows, index, new_rows)  # (rows, h, slots, d)
         return _filled(written, wrong[..., None, None]).reshape(old.shape)
 
     return type(cache)(write(cache.key, key), write(cache.value, value), length)
@@ -144,14 +144,14 @@ def in_order(
     positions = cache.length[..., None] + with_rank(
         jnp.arange(1 - slots, 0), cache.length.ndim + 1
     )  # (..., slots - 1)
-    index = (positions % slots)[..., None, :, None]
+    index = (positions % slots)[..., None, :, None]  # (..., 1, slots - 1, 1)
     added = number_added(cache, key, value, lengths)
     wrong = ((added > key.shape[-3]) | (added < 0))[..., None, None, None]  # as in `append`
 
     def last_and_new(old: Array, new: Array) -> Array:
-        last = jnp.take_along_axis(old, index, axis=-2)
+        last = jnp.take_along_axis(old, index, axis=-2)  # (..., h, slots - 1, d)
         new = jnp.swapaxes(new, -3, -2).astype(old.dtype)  # (..., h, n, d)
-        both = jnp.concatenate([last, new], axis=-2)
+        both = jnp.concatenate([last, new], axis=-2)  # (..., h, slots - 1 + n, d)
         return jnp.where(wrong, jnp.nan, both)
 
     return KeyValueCache(
@@ -176,22 +176,22 @@ def from_position(
         return None
 
     def at_row(row: Array, start: Array, queries: Array, keys: Array) -> Array:
-        queries, keys = queries + start, keys + start
+        queries, keys = queries + start, keys + start  # (q, 1), (1, k)
         if term is None:
-            return keys >= 0
+            return keys >= 0  # (1, k)
         values = jnp.asarray(term(queries, keys))
         if values.ndim > 3:  # it has batch rows of its own
             values = jnp.broadcast_to(values, (*first.shape, *values.shape[-3:]))
-            values = values.reshape(-1, *values.shape[-3:])[row]
+            values = values.reshape(-1, *values.shape[-3:])[row]  # (h, q, k)
         if name == "mask":
             values = jnp.logical_and(*aligned(as_mask(values), keys >= 0))
         return with_rank(values, max(values.ndim, 2))
 
     def at_indices(queries: Array, keys: Array) -> Array:
-        starts = first.ravel()
+        starts = first.ravel()  # (rows,)
         at_rows = jax.vmap(at_row, in_axes=(0, 0, None, None))
-        parts = at_rows(jnp.arange(len(starts)), starts, queries, keys)
+        parts = at_rows(jnp.arange(len(starts)), starts, queries, keys)  # (rows, ..., q, k)
         parts = parts if parts.ndim > 3 else parts[:, None]  # a head axis
-        return parts.reshape(*first.shape, *parts.shape[1:])
+        return parts.reshape(*first.shape, *parts.shape[1:])  # (..., h, q, k); axes of 1 stay
 
     return at_indices

@@ -137,7 +137,7 @@ class Call(NamedTuple):
         arrays = self.query, self.key, self.value
         query, key, value, mask, bias = self.visible.shown(*arrays, self.indices)
         scores = self.scores(query, key)  # (..., q, k)
-        scores = scores if bias is None else add(scores, bias)
+        scores = scores if bias is None else add(scores, bias)  # (..., q, k)
         weights = self.normalizer(scores, mask=mask)  # (..., q, k)
         _check_result("weights", weights, scores.shape)
         context = product("...qk,...ke->...qe", self.dropped(weights), value, wide(value.dtype))
@@ -162,8 +162,8 @@ class Call(NamedTuple):
         name = chosen(self).name
         if name in FORMS:
             _, attend = FORMS[name]
-            return Attended(attend(self).astype(self.query.dtype), None)
-        context, weights = self.dense()
+            return Attended(attend(self).astype(self.query.dtype), None)  # (..., q, e)
+        context, weights = self.dense()  # (..., q, e), (..., q, k)
         weights = weights.astype(self.query.dtype) if self.wants_weights else None
         return Attended(context.astype(self.query.dtype), weights)
 
@@ -297,7 +297,7 @@ def dot_product_attention(
     score = dot_product(scale, softcap)
     options = dropout_rate, dropout_rng, chunk_size, need_weights, across
     call = make_call(query, key, value, score, masked_softmax, *options, in_heads=True, **limits)
-    context, weights = heads_last(compute(call), call.visible.weights_shape)
+    context, weights = heads_last(compute(call), call.visible.weights_shape)  # (..., q, heads, e)
     return Attended(lens.changed_context("", context), weights)
 
 
@@ -376,11 +376,11 @@ def compute(call: Call) -> Attended:
     """Computes a call, through the lens if there is one, by the form that fits it."""
     call = lens.look_through(checked(call))
     shape = call.visible.shape
-    if 0 in shape:
-        context = jnp.zeros((*shape[:-1], call.value.shape[-1]), call.query.dtype)
+    if 0 in shape:  # so no form or score meets an empty axis
+        context = jnp.zeros((*shape[:-1], call.value.shape[-1]), call.query.dtype)  # (..., q, e)
         on_ring = call.across is not None and call.across.ring
         has_weights = call.wants_weights and not on_ring
-        weights = jnp.zeros(shape, call.query.dtype) if has_weights else None
+        weights = jnp.zeros(shape, call.query.dtype) if has_weights else None  # (..., q, k)
     elif call.across is None:
         context, weights = call.on_one_device()
     else:
@@ -442,16 +442,16 @@ def before_length(array: Array, groups: int | None) -> Array:
     array = jnp.swapaxes(array, -3, -2)  # (..., heads, t, d)
     if groups is None:
         return array
-    in_groups = groups, array.shape[-3] // groups
+    in_groups = groups, array.shape[-3] // groups  # (key heads, group); keys have a group of 1
     return array.reshape(*array.shape[:-3], *in_groups, *array.shape[-2:])
 
 
 def heads_last(attended: Attended, shape: tuple[int, ...]) -> Attended:
     """Puts the heads of the context after the length, for weights of a shape without groups."""
     context, weights = attended
-    context = context.reshape(*shape[:-1], context.shape[-1])
-    weights = None if weights is None else weights.reshape(shape)
-    return Attended(jnp.swapaxes(context, -3, -2), weights)
+    context = context.reshape(*shape[:-1], context.shape[-1])  # (..., heads, q, e)
+    weights = None if weights is None else weights.reshape(shape)  # (..., heads, q, k)
+    return Attended(jnp.swapaxes(context, -3, -2), weights)  # context (..., q, heads, e)
 
 
 def log_sum_exp(
@@ -481,14 +481,14 @@ def log_sum_exp(
     call = make_call(query, key, nothing, score=score, chunk_size=chunk_size, mask=mask, bias=bias)
     call = lens.look_through_at_softmax(checked(call))
     if chunk_size is not None and 0 not in call.visible.shape:
-        _, logs = blockwise.context_and_logs(call)
-        return jnp.where(logs == jnp.inf, -jnp.inf, logs)
+        _, logs = blockwise.context_and_logs(call)  # (..., q)
+        return jnp.where(logs == jnp.inf, -jnp.inf, logs)  # blocks mark a row without keys by inf
     masked = lambda scores, mask: scores if mask is None else jnp.where(mask, scores, -jnp.inf)
-    _, scores = call._replace(normalizer=masked).dense()
+    _, scores = call._replace(normalizer=masked).dense()  # (..., q, k), -inf where hidden
     scores = scores.astype(wide(scores.dtype))
     largest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, initial=jnp.finfo(scores.dtype).min))
-    total = jnp.sum(jnp.exp(scores - largest[..., None]), axis=-1)
-    has_key = total != 0
+    total = jnp.sum(jnp.exp(scores - largest[..., None]), axis=-1)  # (..., q)
+    has_key = total != 0  # (..., q); the gradient of log(0) is not finite
     return jnp.where(has_key, largest + jnp.log(jnp.where(has_key, total, 1)), -jnp.inf)
 
 

@@ -177,7 +177,7 @@ def look_through(call: "Call") -> "Call":
             _keep(lens, jnp.zeros(call.visible.weights_shape))
         return call._replace(
             normalizer=_of_divided(lens, normalizer, call.visible, call.name),
-            chunk_size=None,
+            chunk_size=None,  # the lens gets all weights at once
             need_weights=call.wants_weights and not on_ring,
             across=None,
         )
@@ -204,8 +204,8 @@ def normalized(normalizer: Normalizer, scores: Array, name: str) -> Array:
         return normalizer(scores)
     visible = Visibility((*scores.shape[:-1], 1, scores.shape[-1])).under_lens(lens.mask)
     weigh = _of_divided(lens, _normalizer(lens, normalizer, visible), visible, name)
-    mask, _ = visible.block()
-    return weigh(scores[..., None, :], mask=mask)[..., 0, :]
+    mask, _ = visible.block()  # (..., 1, k) or None
+    return weigh(scores[..., None, :], mask=mask)[..., 0, :]  # (..., k)
 
 
 def changed_context(name: str, context: Array) -> Array:
@@ -273,13 +273,13 @@ def _of_divided(lens: Lens, normalizer: Normalizer, visible: Visibility, name: s
     @functools.wraps(normalizer)
     def weigh(scores: Array, mask: Array | None = None) -> Array:
         if lens.keep_scores:
-            _keep(lens, scores.reshape(visible.weights_shape))
+            _keep(lens, scores.reshape(visible.weights_shape))  # (..., heads, q, k), without groups
         weights = normalizer(_quotient(scores, lens.temperature), mask=mask)
         if lens.change_weights is None:
             return weights
-        whole = weights.reshape(visible.weights_shape)
+        whole = weights.reshape(visible.weights_shape)  # (..., heads, q, k)
         changed = _changed("change_weights", lens.change_weights, name, whole)
-        return changed.reshape(weights.shape)
+        return changed.reshape(weights.shape)  # with groups, if there were any
 
     weigh.across_queries = needs_all_queries(normalizer)  # pyright: ignore
     return weigh
@@ -330,7 +330,7 @@ def _reference(function: Callable | None) -> object:
         return None
     try:
         reference = weakref.ref(function)
-        hash(reference)
+        hash(reference)  # an error if the function has no hash
     except TypeError:
         return object()
     return reference
@@ -347,5 +347,5 @@ def _quotient(scores: Array, temperature: float | Array | None) -> Array:
     if isinstance(temperature, float):
         return scores / temperature
     temperature = jnp.where(temperature > 0, temperature, jnp.nan).astype(scores.dtype)
-    finite = jnp.isfinite(scores)
+    finite = jnp.isfinite(scores)  # (..., q, k)
     return jnp.where(finite, jnp.where(finite, scores, 0) / temperature, scores)

@@ -28,9 +28,9 @@ def grid(
         query_offset: an integer, or one for each leading index, `(...)`. It is 0 in training,
             and the number of cached keys in decoding.
     """
-    offset = as_integers("query_offset", query_offset)[..., None, None]
-    queries = jnp.add(*aligned(jnp.arange(num_queries)[:, None], offset))
-    return queries, jnp.arange(num_keys)[None, :]
+    offset = as_integers("query_offset", query_offset)[..., None, None]  # (..., 1, 1)
+    queries = jnp.add(*aligned(jnp.arange(num_queries)[:, None], offset))  # (..., q, 1)
+    return queries, jnp.arange(num_keys)[None, :]  # (..., q, 1), (1, k)
 
 
 def causal(
@@ -56,10 +56,10 @@ def window(
         TypeError, ValueError: a bound that is not an integer of 0 or above.
     """
     left, right = as_bound(left), as_bound(right)
-    distance = jnp.subtract(*aligned(key_positions, query_positions))
+    distance = jnp.subtract(*aligned(key_positions, query_positions))  # (..., q, k)
     near = jnp.ones(distance.shape, bool)
     if left is not None:
-        near &= -distance <= min(left, FARTHEST)
+        near &= -distance <= min(left, FARTHEST)  # a larger number might not fit the dtype
     if right is not None:
         near &= distance <= min(right, FARTHEST)
     return near
@@ -82,14 +82,14 @@ def lengths(valid: ArrayLike, positions: Int[Array, "*b"]) -> Bool[Array, "..."]
 
 def from_lengths(valid: ArrayLike, num_keys: int) -> Bool[Array, "*b 1 k"]:
     """Makes the mask `(..., 1, k)` of the first `valid` keys, for lengths `(...)` of batch rows."""
-    valid = as_integers("valid", valid)[..., None, None]
-    return lengths(valid, jnp.arange(num_keys)[None, :])
+    valid = as_integers("valid", valid)[..., None, None]  # (..., 1, 1)
+    return lengths(valid, jnp.arange(num_keys)[None, :])  # (..., 1, k)
 
 
 def from_query_lengths(valid: ArrayLike, num_keys: int) -> Bool[Array, "*b q k"]:
     """Makes the mask `(..., q, k)` of the first `valid` keys, for lengths `(..., q)` of queries."""
-    valid = as_integers("valid", valid)[..., None]
-    return lengths(valid, jnp.arange(num_keys)[None, :])
+    valid = as_integers("valid", valid)[..., None]  # (..., q, 1)
+    return lengths(valid, jnp.arange(num_keys)[None, :])  # (..., q, k)
 
 
 def segments(
@@ -101,9 +101,9 @@ def segments(
         TypeError: ids that are not integers.
         ValueError: ids of NumPy that do not fit into 32 bits, without `jax_enable_x64`.
     """
-    queries = as_integers("query_segments", query_segments)
-    keys = as_integers("key_segments", key_segments)
-    return queries[..., :, None] == keys[..., None, :]
+    queries = as_integers("query_segments", query_segments)  # (..., q)
+    keys = as_integers("key_segments", key_segments)  # (..., k)
+    return queries[..., :, None] == keys[..., None, :]  # (..., q, k)
 
 
 def combine(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:

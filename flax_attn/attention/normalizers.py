@@ -79,8 +79,8 @@ def masked_softmax(scores: RowScores, mask: RowMask | None = None) -> RowWeights
     scores = _widened(scores)
     if mask is None:
         return _softmax(scores)
-    visible = _spread("mask", as_mask(mask), scores.shape)
-    return _softmax(jnp.where(visible, scores, -jnp.inf))
+    visible = _spread("mask", as_mask(mask), scores.shape)  # (..., k)
+    return _softmax(jnp.where(visible, scores, -jnp.inf))  # a selection: no hidden NaN is read
 
 
 @jax.custom_jvp
@@ -97,18 +97,18 @@ def _softmax(scores: Array) -> Array:
     bounds change only rows of nothing but -inf: in any other row, the largest share is 1. The bound
     is no `initial` of the maximum, which programs that translate to ONNX do not take.
     """
-    if 0 in scores.shape:
+    if 0 in scores.shape:  # `jnp.max` of no keys is an error
         return scores
     lowest = float(jnp.finfo(scores.dtype).min)
-    base = jnp.maximum(jnp.max(scores, axis=-1, keepdims=True), lowest)
-    shares = jnp.exp(scores - base)
+    base = jnp.maximum(jnp.max(scores, axis=-1, keepdims=True), lowest)  # (..., 1)
+    shares = jnp.exp(scores - base)  # (..., k)
     return shares / jnp.maximum(jnp.sum(shares, axis=-1, keepdims=True), 1)
 
 
 @_softmax.defjvp
 def _softmax_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     weights = _softmax(*primals)
-    change = jnp.where(weights != 0, tangents[0], 0)
+    change = jnp.where(weights != 0, tangents[0], 0)  # (..., k); 0 times NaN would be NaN
     return weights, weights * (change - jnp.sum(weights * change, axis=-1, keepdims=True))
 
 
@@ -122,11 +122,11 @@ def sparsemax(scores: RowScores, mask: RowMask | None = None) -> RowWeights:
     Source: Martins & Astudillo 2016 (arXiv:1602.02068), algorithm 1.
     """
     scores, mask = prepared(scores, mask)
-    shifted = _shifted(scores, mask)
-    ordered = _ordered(shifted)
-    rank, total = _ranks(ordered), jnp.cumsum(ordered, axis=-1)
-    support = mask & (shifted > _largest((total - 1) / rank))
-    tau = _mean(shifted, support) - 1 / _size(support, scores.dtype)
+    shifted = _shifted(scores, mask)  # (..., k), from FLOOR to 0
+    ordered = _ordered(shifted)  # (..., k), falling
+    rank, total = _ranks(ordered), jnp.cumsum(ordered, axis=-1)  # (..., k)
+    support = mask & (shifted > _largest((total - 1) / rank))  # (..., k); the largest is tau
+    tau = _mean(shifted, support) - 1 / _size(support, scores.dtype)  # (..., 1), with a gradient
     return jnp.where(support, shifted - tau, 0) + _nan_rows(scores)
 
 
@@ -140,16 +140,16 @@ def entmax15(scores: RowScores, mask: RowMask | None = None) -> RowWeights:
     Source: Peters, Niculae & Martins 2019 (arXiv:1905.05702), algorithm 2.
     """
     scores, mask = prepared(scores, mask)
-    halves = _shifted(scores, mask) / 2
-    ordered = _ordered(halves)
+    halves = _shifted(scores, mask) / 2  # (..., k)
+    ordered = _ordered(halves)  # (..., k), falling
     rank = _ranks(ordered)
-    mean = jnp.cumsum(ordered, axis=-1) / rank
-    spread = jnp.cumsum(jnp.square(ordered), axis=-1) - rank * jnp.square(mean)
-    tau = mean - jnp.sqrt(jnp.maximum(1 - spread, 0) / rank)
-    support = mask & (halves > _largest(jnp.where(tau <= ordered, tau, -jnp.inf)))
-    center = _mean(halves, support)
+    mean = jnp.cumsum(ordered, axis=-1) / rank  # (..., k), of the first 1, 2, ...
+    spread = jnp.cumsum(jnp.square(ordered), axis=-1) - rank * jnp.square(mean)  # (..., k)
+    tau = mean - jnp.sqrt(jnp.maximum(1 - spread, 0) / rank)  # (..., k), one for each size
+    support = mask & (halves > _largest(jnp.where(tau <= ordered, tau, -jnp.inf)))  # (..., k)
+    center = _mean(halves, support)  # (..., 1)
     spread = jnp.where(support, jnp.square(halves - center), 0).sum(axis=-1, keepdims=True)
-    tau = center - jnp.sqrt((1 - spread) / _size(support, scores.dtype))
+    tau = center - jnp.sqrt((1 - spread) / _size(support, scores.dtype))  # (..., 1)
     return jnp.square(jnp.where(support, halves - tau, 0)) + _nan_rows(scores)
 
 
@@ -170,12 +170,12 @@ def hard(
     """
     number = _checked_temperature(temperature)
     scores, mask = prepared(scores, mask)
-    if not scores.size:
+    if not scores.size:  # `jnp.argmax` of no keys is an error
         return scores
     soft = masked_softmax(scores / as_dtype_of(scores, number), mask=mask)
-    largest = jnp.argmax(jnp.where(mask, scores, -jnp.inf), axis=-1)
+    largest = jnp.argmax(jnp.where(mask, scores, -jnp.inf), axis=-1)  # (...)
     chosen = jnp.where(mask, jax.nn.one_hot(largest, scores.shape[-1], dtype=soft.dtype), 0)
-    return chosen + (soft - jax.lax.stop_gradient(soft))
+    return chosen + (soft - jax.lax.stop_gradient(soft))  # `chosen` forward, `soft` backward
 
 
 @across_queries
@@ -199,8 +199,8 @@ def sampled_hard(
     scores = _widened(scores)
     *leading, num_queries, num_keys = (1, *scores.shape) if scores.ndim == 1 else scores.shape
     # A draw depends on the positions of its query and key alone, not on the number of either.
-    indices = jnp.arange(num_queries), jnp.arange(num_keys)
-    bits = positional_bits(rng, tuple(leading), *indices).reshape(scores.shape)
+    indices = jnp.arange(num_queries), jnp.arange(num_keys)  # (q,), (k,)
+    bits = positional_bits(rng, tuple(leading), *indices).reshape(scores.shape)  # (..., k)
     # In (0, 1), without both ends. With one bit more, the largest number would round to 1.
     uniform = ((bits >> 9).astype(scores.dtype) + 0.5) / 2**23
     return hard(scores - jnp.log(-jnp.log(uniform)), mask=mask, temperature=temperature)
@@ -220,8 +220,8 @@ def top_k(scores: RowScores, mask: RowMask | None = None, *, k: int) -> RowWeigh
         raise ValueError(f"expected k of 1 or above, got {k}")
     scores, mask = prepared(scores, mask)
     falling = jnp.argsort(jnp.where(mask, scores, -jnp.inf), axis=-1, descending=True)
-    is_among = jnp.argsort(falling, axis=-1) < min(k, scores.shape[-1])
-    return masked_softmax(scores, mask=mask & (is_among | ~_finite(scores)))
+    is_among = jnp.argsort(falling, axis=-1) < min(k, scores.shape[-1])  # by the rank of each key
+    return masked_softmax(scores, mask=mask & (is_among | ~_finite(scores)))  # NaN rows stay whole
 
 
 def with_sink(sink: ArrayLike, normalizer: Normalizer = masked_softmax) -> Normalizer:
@@ -242,11 +242,11 @@ def with_sink(sink: ArrayLike, normalizer: Normalizer = masked_softmax) -> Norma
 
     def weigh(scores: Array, mask: Array | None = None) -> Array:
         scores = _widened(scores)
-        column = (*scores.shape[:-1], 1)
+        column = (*scores.shape[:-1], 1)  # (..., q, 1)
         sinks = _spread("sink", jnp.asarray(sink, scores.dtype), column)
         visible = jnp.ones((), bool) if mask is None else as_mask(mask)
-        visible = _spread("mask", visible, scores.shape)
-        visible = jnp.concatenate([visible, jnp.ones(column, bool)], axis=-1)
+        visible = _spread("mask", visible, scores.shape)  # (..., q, k)
+        visible = jnp.concatenate([visible, jnp.ones(column, bool)], axis=-1)  # (..., k + 1)
         return normalizer(jnp.concatenate([scores, sinks], axis=-1), mask=visible)[..., :-1]
 
     weigh.across_queries = needs_all_queries(normalizer)  # pyright: ignore
@@ -259,7 +259,7 @@ def prepared(scores: Array, mask: Array | None) -> tuple[Array, Array]:
     The mask has the shape of the scores, and is False where a score is -inf.
     """
     scores = _widened(scores)
-    visible = scores != -jnp.inf
+    visible = scores != -jnp.inf  # (..., k)
     if mask is not None:
         visible &= _spread("mask", as_mask(mask), scores.shape)
     return jnp.where(visible, scores, 0), visible
@@ -292,24 +292,24 @@ def _finite(scores: Array) -> Array:
 
 def _nan_rows(scores: Array) -> Array:
     """Makes NaN in the rows that are not `_finite`, else 0, in the value and in the gradient."""
-    return scores * jnp.where(_finite(scores), 0.0, jnp.nan)
+    return scores * jnp.where(_finite(scores), 0.0, jnp.nan)  # NaN in the gradient, too
 
 
 def _shifted(scores: Array, mask: Array) -> Array:
     """Subtracts the largest of the row, which is held fixed; hidden keys are at `FLOOR`."""
-    largest = jax.lax.stop_gradient(_largest(jnp.where(mask, scores, -jnp.inf)))
-    return jnp.where(mask, jnp.maximum(scores - largest, FLOOR), FLOOR)
+    largest = jax.lax.stop_gradient(_largest(jnp.where(mask, scores, -jnp.inf)))  # (..., 1)
+    return jnp.where(mask, jnp.maximum(scores - largest, FLOOR), FLOOR)  # (..., k)
 
 
 def _ordered(values: Array) -> Array:
     """Sorts the values from the largest to the smallest, held fixed."""
-    return jax.lax.stop_gradient(jnp.sort(values, axis=-1, descending=True))
+    return jax.lax.stop_gradient(jnp.sort(values, axis=-1, descending=True))  # (..., k)
 
 
 def _ranks(ordered: Array) -> Array:
     """Numbers the values: 1 for the largest, 2 for the next, and so on."""
-    ranks = jnp.arange(1, ordered.shape[-1] + 1, dtype=ordered.dtype)
-    return jnp.broadcast_to(ranks, ordered.shape)
+    ranks = jnp.arange(1, ordered.shape[-1] + 1, dtype=ordered.dtype)  # (k,)
+    return jnp.broadcast_to(ranks, ordered.shape)  # (..., k)
 
 
 def _largest(values: Array) -> Array:
@@ -318,11 +318,11 @@ def _largest(values: Array) -> Array:
 
 
 def _size(support: Array, dtype: jnp.dtype) -> Array:
-    return jnp.maximum(support.sum(axis=-1, keepdims=True, dtype=dtype), 1)
+    return jnp.maximum(support.sum(axis=-1, keepdims=True, dtype=dtype), 1)  # (..., 1)
 
 
 def _mean(values: Array, support: Array) -> Array:
-    total = jnp.where(support, values, 0).sum(axis=-1, keepdims=True)
+    total = jnp.where(support, values, 0).sum(axis=-1, keepdims=True)  # (..., 1)
     return total / _size(support, values.dtype)
 
 
@@ -348,14 +348,14 @@ def monotonic_expectation(scores: AllScores, mask: AllMask | None = None) -> All
     weights 0, and the next query starts where this one did.
     """
     scores, mask = prepared(scores, mask)
-    stops = _stop_probabilities(scores, mask)
+    stops = _stop_probabilities(scores, mask)  # (..., q, k)
 
     def solve(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
-        return first[0] * second[0], second[0] * first[1] + second[1]
+        return first[0] * second[0], second[0] * first[1] + second[1]  # of s -> p s + a, in turn
 
     def query(stop: Array, previous: Array) -> Array:
         passed = jnp.concatenate([jnp.ones_like(stop[..., :1]), 1 - stop[..., :-1]], axis=-1)
-        _, arrives = jax.lax.associative_scan(solve, (passed, previous), axis=-1)
+        _, arrives = jax.lax.associative_scan(solve, (passed, previous), axis=-1)  # (..., k)
         return stop * arrives
 
     return _over_queries(query, stops, mask)
@@ -371,20 +371,20 @@ def monotonic_hard(scores: AllScores, mask: AllMask | None = None) -> AllWeights
     """
     scores, mask = prepared(scores, mask)
     # Not by the probability, which is 1/2 already for a score that is small.
-    stops = (mask & (scores > 0)).astype(scores.dtype)
+    stops = (mask & (scores > 0)).astype(scores.dtype)  # (..., q, k), 0 or 1
 
     def query(stop: Array, previous: Array) -> Array:
-        reached = (stop > 0) & (jnp.cumsum(previous, axis=-1) > 0)
+        reached = (stop > 0) & (jnp.cumsum(previous, axis=-1) > 0)  # (..., k)
         return (reached & (jnp.cumsum(reached, axis=-1) == 1)).astype(previous.dtype)
 
-    chosen = _over_queries(query, stops, mask)
+    chosen = _over_queries(query, stops, mask)  # (..., q, k)
     soft = monotonic_expectation(scores, mask=mask)
     return chosen + (soft - jax.lax.stop_gradient(soft))
 
 
 def _stop_probabilities(scores: Array, mask: Array) -> Array:
     """Computes probabilities: 0 at hidden keys, NaN throughout a row of scores with a NaN."""
-    unknown = jnp.isnan(scores).any(axis=-1, keepdims=True)
+    unknown = jnp.isnan(scores).any(axis=-1, keepdims=True)  # (..., q, 1)
     return jnp.where(mask, jax.nn.sigmoid(scores), 0) * jnp.where(unknown, jnp.nan, 1.0)
 
 
@@ -395,16 +395,16 @@ def _over_queries(query: Callable[[Array, Array], Array], stops: Array, mask: Ar
     """
 
     def step(previous: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
-        stop, has_key = inputs
-        weights = query(stop, previous)
+        stop, has_key = inputs  # (..., k), (..., 1)
+        weights = query(stop, previous)  # (..., k)
         return jnp.where(has_key, weights, previous), jnp.where(has_key, weights, 0)
 
     *leading, _, num_keys = stops.shape
-    start = jnp.zeros((*leading, num_keys), stops.dtype).at[..., :1].set(1)
-    has_key = mask.any(axis=-1, keepdims=True)
-    inputs = jnp.moveaxis(stops, -2, 0), jnp.moveaxis(has_key, -2, 0)
-    _, weights = jax.lax.scan(step, varying(start, inputs), inputs)
-    return jnp.moveaxis(weights, 0, -2)
+    start = jnp.zeros((*leading, num_keys), stops.dtype).at[..., :1].set(1)  # (..., k)
+    has_key = mask.any(axis=-1, keepdims=True)  # (..., q, 1)
+    inputs = jnp.moveaxis(stops, -2, 0), jnp.moveaxis(has_key, -2, 0)  # (q, ..., k), (q, ..., 1)
+    _, weights = jax.lax.scan(step, varying(start, inputs), inputs)  # (q, ..., k)
+    return jnp.moveaxis(weights, 0, -2)  # (..., q, k)
 
 
 def drop(
@@ -424,7 +424,7 @@ def drop(
     if rate == 0:
         return weights
     assert rng is not None
-    bits = positional_bits(rng, weights.shape[:-2], query_indices, key_indices)
+    bits = positional_bits(rng, weights.shape[:-2], query_indices, key_indices)  # (..., q, k)
     return jnp.where(bits >= jnp.uint32(rate * 2**32), weights / (1 - rate), 0)
 
 
@@ -440,13 +440,13 @@ def positional_bits(
     do not depend on the number of queries and keys.
     """
     shape = len(query_indices), len(key_indices)
-    pairs = query_indices[:, None], key_indices[None, :]
+    pairs = query_indices[:, None], key_indices[None, :]  # (q, 1), (1, k)
     counters = jnp.concatenate([jnp.broadcast_to(indices, shape).ravel() for indices in pairs])
     row_keys = jax.vmap(
         lambda row: jax.random.bits(jax.random.fold_in(rng, row), (2,), jnp.uint32)
-    )(jnp.arange(math.prod(leading)))
+    )(jnp.arange(math.prod(leading)))  # (rows, 2)
     bits = jax.vmap(
         lambda row_key: threefry_2x32(row_key, counters.astype(jnp.uint32))[: math.prod(shape)]
-    )(row_keys)
+    )(row_keys)  # (rows, q k)
     # JAX takes the result of threefry for equal on all devices of a `jax.shard_map`
     return varying(bits, (rng, query_indices, key_indices)).reshape(*leading, *shape)

@@ -41,11 +41,11 @@ def sinusoidal(
         ValueError: an odd number of features.
     """
     _check_even(features)
-    positions = positions_from(offset, length)
-    frequencies = with_rank(_frequencies(features, max_period), positions.ndim + 1)
-    angles = positions[..., None].astype(frequencies.dtype) * frequencies
-    waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
-    return waves.reshape(*positions.shape, features)
+    positions = positions_from(offset, length)  # (..., t)
+    frequencies = with_rank(_frequencies(features, max_period), positions.ndim + 1)  # (..., 1, d/2)
+    angles = positions[..., None].astype(frequencies.dtype) * frequencies  # (..., t, d/2)
+    waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)  # (..., t, d/2, 2)
+    return waves.reshape(*positions.shape, features)  # (..., t, d), each sine before its cosine
 
 
 def binary_digits(length: int, num_digits: int | None = None) -> Float[Array, "t n"]:
@@ -58,8 +58,8 @@ def binary_digits(length: int, num_digits: int | None = None) -> Float[Array, "t
     """
     if num_digits is None:
         num_digits = max(int(length) - 1, 0).bit_length()
-    positions = jnp.arange(length)[:, None]
-    return ((positions >> jnp.arange(num_digits)[None, :]) & 1).astype(jnp.float32)
+    positions = jnp.arange(length)[:, None]  # (t, 1)
+    return ((positions >> jnp.arange(num_digits)[None, :]) & 1).astype(jnp.float32)  # (t, n)
 
 
 def rotary(
@@ -102,21 +102,21 @@ def rotary(
     features = width if features is None else features
     _check_even(features, width)
     if positions is None:
-        positions = jnp.arange(vectors.shape[-2])
+        positions = jnp.arange(vectors.shape[-2])  # (t,)
     positions, shape = as_array(positions), vectors.shape[:-1]
-    positions = with_rank(positions, len(shape))
+    positions = with_rank(positions, len(shape))  # (..., t)
     own = _frequencies(features, max_period) if frequencies is None else frequencies
     angular = as_array(own)
     if angular.shape != (features // 2,):
         raise ValueError(f"expected {features // 2} frequencies, got an array of {angular.shape}")
-    angular = with_rank(angular, vectors.ndim)
+    angular = with_rank(angular, vectors.ndim)  # (..., 1, d/2)
     angles = positions[..., None].astype(angular.dtype) * angular  # (..., t, d/2)
-    cos, sin = jnp.cos(angles), jnp.sin(angles)
-    even, odd = vectors[..., 0:features:2], vectors[..., 1:features:2]
+    cos, sin = jnp.cos(angles), jnp.sin(angles)  # (..., t, d/2)
+    even, odd = vectors[..., 0:features:2], vectors[..., 1:features:2]  # (..., t, d/2)
     first = multiply(even, cos) - multiply(odd, sin)
     second = multiply(even, sin) + multiply(odd, cos)
-    turned = jnp.stack([first, second], axis=-1)
-    turned = turned.reshape(*shape, features).astype(vectors.dtype)
+    turned = jnp.stack([first, second], axis=-1)  # (..., t, d/2, 2)
+    turned = turned.reshape(*shape, features).astype(vectors.dtype)  # (..., t, d)
     return jnp.concatenate([turned, vectors[..., features:]], axis=-1)
 
 
@@ -165,8 +165,8 @@ def scaled_frequencies(
     plain = as_positive("max_period", max_period) ** (-np.arange(0, features, 2) / features)
     share = 0.0
     if trained_length is not None:
-        turns = trained_length * plain / (2 * math.pi)
-        share = np.clip((turns - low) / (high - low), 0, 1)
+        turns = trained_length * plain / (2 * math.pi)  # (d/2,)
+        share = np.clip((turns - low) / (high - low), 0, 1)  # (d/2,)
     return tuple((plain * (share + (1 - share) / times)).tolist())
 
 
@@ -184,7 +184,7 @@ def alibi(num_heads: int) -> Callable[[Array, Array], Array]:
     column = np.array(slopes)[:, None, None]  # in NumPy, so `bias` closes over no array of JAX
 
     def bias(query_positions: Array, key_positions: Array) -> Array:
-        distance = jnp.abs(jnp.subtract(*aligned(query_positions, key_positions)))
+        distance = jnp.abs(jnp.subtract(*aligned(query_positions, key_positions)))  # (..., q, k)
         distance = distance.astype(jnp.float32)
         return -multiply(*aligned(jnp.asarray(column), distance[..., None, :, :]))
 
@@ -194,12 +194,12 @@ def alibi(num_heads: int) -> Callable[[Array, Array], Array]:
 def positions_from(offset: ArrayLike, length: int) -> Int[Array, "*b t"]:
     """Returns the `length` positions from `offset` on, one offset for all or `(...)`."""
     offset = as_integers("offset", offset)
-    return offset[..., None] + with_rank(jnp.arange(length), offset.ndim + 1)
+    return offset[..., None] + with_rank(jnp.arange(length), offset.ndim + 1)  # (..., t)
 
 
 def _frequencies(features: int, max_period: float) -> Float[Array, " d_half"]:
     number = as_positive("max_period", max_period)
-    exponents = -jnp.arange(0, features, 2) / features
+    exponents = -jnp.arange(0, features, 2) / features  # (d/2,)
     return as_dtype_of(exponents, number) ** exponents
 
 

@@ -113,7 +113,7 @@ def cosine(query: Queries, key: Keys) -> PairScores:
         ValueError: a query and a key of different widths.
     """
     query, key = _as_vectors(query, key)
-    return _products(_unit(query), _unit(key))
+    return _products(_unit(query), _unit(key))  # (..., q, k)
 
 
 def bilinear(
@@ -137,7 +137,7 @@ def bilinear(
         ValueError: a kernel of another shape, or a bias that is no scalar.
     """
     _check("kernel", kernel, (query.shape[-1], key.shape[-1]), query, key)
-    scores = dot(project_wide(query, kernel), key)
+    scores = dot(project_wide(query, kernel), key)  # (..., q, k)
     if bias is not None:
         _check("bias", bias, (), query, key)
         scores = add(scores, bias)
@@ -171,7 +171,7 @@ def additive(
     _check("query_kernel", query_kernel, (query.shape[-1], *vector.shape), query, key)
     if key_kernel is not None:
         _check("key_kernel", key_kernel, (key.shape[-1], *vector.shape), query, key)
-        key = project_wide(key, key_kernel)
+        key = project_wide(key, key_kernel)  # (..., k, h)
     _check("vector", vector, key.shape[-1:], query, key)
     return _hidden_scores(project_wide(query, query_kernel), key, vector)
 
@@ -229,9 +229,9 @@ def trilinear(
     query_scores = jnp.einsum("...qd,d->...q", query, query_vector, preferred_element_type=dtype)
     key_scores = jnp.einsum("...kd,d->...k", key, key_vector, preferred_element_type=dtype)
     return (
-        dot(multiply(query, with_rank(product_vector, query.ndim)), key)
-        + query_scores[..., :, None]
-        + key_scores[..., None, :]
+        dot(multiply(query, with_rank(product_vector, query.ndim)), key)  # (..., q, k)
+        + query_scores[..., :, None]  # (..., q, 1)
+        + key_scores[..., None, :]  # (..., 1, k)
     )
 
 
@@ -292,7 +292,7 @@ def _unit(vectors: Array) -> Array:
     vectors = vectors.astype(wide(vectors.dtype))
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(vectors), axis=-1, keepdims=True))
     vectors = vectors / jnp.where(largest > 0, largest, 1)  # no square overflows or vanishes
-    squared = jnp.sum(jnp.square(vectors), axis=-1, keepdims=True)
+    squared = jnp.sum(jnp.square(vectors), axis=-1, keepdims=True)  # (..., 1)
     return vectors * jnp.where(squared > 0, jnp.where(squared > 0, squared, 1) ** -0.5, 0)
 
 
@@ -306,7 +306,7 @@ def project(
     training step of the shapes CNN took 1.7 times as long.
     """
     product = jnp.matmul(inputs.reshape(-1, inputs.shape[-1]), kernel, preferred_element_type=dtype)
-    return product.reshape(*inputs.shape[:-1], kernel.shape[-1])
+    return product.reshape(*inputs.shape[:-1], kernel.shape[-1])  # (..., e)
 
 
 def project_wide(inputs: Float[Array, "*b d"], kernel: Float[Array, "d e"]) -> Float[Array, "*b e"]:

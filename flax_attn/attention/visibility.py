@@ -134,7 +134,7 @@ class Indices(NamedTuple):
         beyond the last key.
         """
         padded = jnp.pad(self.keys, (0, -len(self.keys) % key_size), constant_values=num_keys)
-        return split(self.queries, query_size, -1), padded.reshape(-1, key_size)
+        return split(self.queries, query_size, -1), padded.reshape(-1, key_size)  # (i, q), (j, k)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,16 +213,16 @@ class Visibility:
         """Returns the indices of all queries and keys in their order."""
         num_queries, num_keys = self.shape[-2:]
         bias = self.bias if isinstance(self.bias, jax.Array) else None
-        return Indices(jnp.arange(num_queries), jnp.arange(num_keys), bias)
+        return Indices(jnp.arange(num_queries), jnp.arange(num_keys), bias)  # (q,), (k,)
 
     def under_lens(self, mask: PerPair | None) -> "Visibility":
         """Adds the mask of a lens. Raises unless it broadcasts to the weights."""
         shape = self.weights_shape
-        ungrouped = Visibility(shape, shape[-3:-2] if self.heads else ())
-        mask = _per_pair(ungrouped, "mask", mask)
+        ungrouped = Visibility(shape, shape[-3:-2] if self.heads else ())  # a lens knows no groups
+        mask = _per_pair(ungrouped, "mask", mask)  # (..., heads, q, k); axes of 1 stay
         if len(self.heads) == 2:
             grouped = dataclasses.replace(ungrouped, lens_mask=mask).in_groups(self.heads[1])
-            mask = grouped.lens_mask
+            mask = grouped.lens_mask  # (..., key heads, group, q, k)
         return dataclasses.replace(self, lens_mask=mask)
 
     def with_bias(self, change: Callable[[Array], Array]) -> "Visibility":
@@ -236,17 +236,17 @@ class Visibility:
     def in_groups(self, size: int) -> "Visibility":
         """Makes two head axes of one, for heads in groups that share a key head."""
         (heads,) = self.heads
-        groups = (heads // size, size)
+        groups = (heads // size, size)  # (key heads, group)
 
         def grouped(array: Array) -> Array:
-            axes = groups if array.shape[-3] > 1 else (1, 1)
+            axes = groups if array.shape[-3] > 1 else (1, 1)  # an axis of 1 still broadcasts
             return array.reshape(*array.shape[:-3], *axes, *array.shape[-2:])
 
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         fields |= {
             name: grouped(value)
             for name, value in fields.items()
-            if isinstance(value, jax.Array) and value.ndim
+            if isinstance(value, jax.Array) and value.ndim  # one number for all rows stays `()`
         }
         fields |= {"shape": (*self.shape[:-3], *groups, *self.shape[-2:]), "heads": groups}
         return Visibility(**fields)
@@ -260,21 +260,21 @@ class Visibility:
         if self.all_visible:
             return None, None
         indices = self.all_indices() if indices is None else indices
-        keys = indices.keys
+        keys = indices.keys  # (k,)
         if indices.is_padded:  # what pads stands as the last key
             keys = jnp.minimum(keys, self.shape[-1] - 1)
-        positions = indices.queries[:, None], keys[None, :]
+        positions = indices.queries[:, None], keys[None, :]  # (q, 1), (1, k)
         bias = (
             self._at_positions("bias", self.bias, *positions)
             if callable(self.bias)
             else indices.bias
         )
-        visible = list(self._masks(*positions))
+        visible = list(self._masks(*positions))  # each broadcasts to (..., q, k)
         if bias is not None:
             finite = bias != -jnp.inf
             visible.append(finite)
-            bias = jnp.where(finite, bias, 0)
-        mask = functools.reduce(both, visible) if visible else None
+            bias = jnp.where(finite, bias, 0)  # (..., q, k); axes of 1 stay
+        mask = functools.reduce(both, visible) if visible else None  # (..., q, k); axes of 1 stay
         return None if mask is None else with_rank(mask, len(self.shape)), bias
 
     def shown(
@@ -288,9 +288,9 @@ class Visibility:
         mask, bias = self.block(indices)
         if mask is not None:
             if indices is None and not self.hides_single_pairs:
-                has_key, has_query = self.reachable()
+                has_key, has_query = self.reachable()  # without a look at each pair
             else:
-                has_key, has_query = mask.any(axis=-1), mask.any(axis=-2)
+                has_key, has_query = mask.any(axis=-1), mask.any(axis=-2)  # (..., q), (..., k)
             query, key, value = hide_unseen(query, key, value, has_key, has_query)
         return query, key, value, mask, bias
 
@@ -306,14 +306,14 @@ class Visibility:
         """Yields the mask of each limit that is set, at indices `(q, 1)` and `(1, k)`."""
         for mask in (self.mask, self.lens_mask):
             if callable(mask):
-                yield self._at_positions("mask", mask, queries, keys)
+                yield self._at_positions("mask", mask, queries, keys)  # (..., q, k); axes of 1 stay
             elif mask is not None:
-                yield take(mask, queries, keys)
+                yield take(mask, queries, keys)  # (..., q, k); axes of 1 stay
         yield from self._near(queries, queries, keys, keys)
         if self.query_lengths is not None:
-            yield jnp.less(*aligned(queries, self.query_lengths))
+            yield jnp.less(*aligned(queries, self.query_lengths))  # (..., q, 1)
         if self.key_lengths is not None:
-            yield jnp.less(*aligned(keys, self.key_lengths))
+            yield jnp.less(*aligned(keys, self.key_lengths))  # (..., 1, k)
         if self.query_segments is not None and self.key_segments is not None:
             of_queries = jnp.take(self.query_segments, queries[:, 0], axis=-2, mode="clip")
             yield of_queries == jnp.take(self.key_segments, keys[0], axis=-1, mode="clip")
@@ -322,13 +322,13 @@ class Visibility:
         self, first_query: Array, last_query: Array, first_key: Array, last_key: Array
     ) -> Iterator[Array]:
         """Yields whether causality, window and prefix let a range of queries see one of keys."""
-        start, _ = self.window_of(first_query)
-        _, end = self.window_of(last_query)
+        start, _ = self.window_of(first_query)  # (..., q or i, 1)
+        _, end = self.window_of(last_query)  # (..., q or i, 1)
         near = [] if start is None else [jnp.less_equal(*aligned(start, last_key))]
         near += [] if end is None else [jnp.less_equal(*aligned(first_key, end))]
-        if not near:
+        if not near:  # a prefix shows keys; without a window it changes nothing
             return
-        near = functools.reduce(both, near)
+        near = functools.reduce(both, near)  # (..., q, k), or (..., i, j) of blocks
         if self.prefix_lengths is not None:
             near = jnp.logical_or(
                 *aligned(near, jnp.less(*aligned(first_key, self.prefix_lengths)))
@@ -342,9 +342,9 @@ class Visibility:
         JAX or NumPy, or a number.
         """
         if isinstance(self.query_offset, int):
-            positions = queries + self.query_offset
+            positions = queries + self.query_offset  # known while tracing if the queries are
         else:
-            positions = jnp.add(*aligned(jnp.asarray(queries), self.query_offset))
+            positions = jnp.add(*aligned(jnp.asarray(queries), self.query_offset))  # (..., q, 1)
         first = None if self.left is None else positions - self.left
         return first, None if self.right is None else positions + self.right
 
@@ -363,24 +363,24 @@ class Visibility:
         whole = self.all_indices()
 
         def of_queries(start: Array) -> tuple[Array, Array]:
-            queries = jnp.minimum(start + jnp.arange(size), num_queries - 1)
+            queries = jnp.minimum(start + jnp.arange(size), num_queries - 1)  # (size,)
             bias = whole.bias
             if bias is not None:
-                bias = take(bias, queries[:, None], whole.keys[None, :])
+                bias = take(bias, queries[:, None], whole.keys[None, :])  # (..., size, k)
             mask, _ = self.block(whole._replace(queries=queries, bias=bias))
             mask = jnp.ones((1,) * len(self.shape), bool) if mask is None else mask
-            mask = jnp.broadcast_to(mask, (*mask.shape[:-2], size, num_keys))
-            return mask.any(axis=-1), mask.any(axis=-2)
+            mask = jnp.broadcast_to(mask, (*mask.shape[:-2], size, num_keys))  # (..., size, k)
+            return mask.any(axis=-1), mask.any(axis=-2)  # (..., size), (..., k)
 
         if size == num_queries:
             return of_queries(jnp.asarray(0))
         has_key, has_query = jax.lax.map(of_queries, jnp.arange(0, num_queries, size))
-        has_key = jnp.moveaxis(has_key, 0, -2).reshape(*has_key.shape[1:-1], -1)
-        return has_key[..., :num_queries], has_query.any(axis=0)
+        has_key = jnp.moveaxis(has_key, 0, -2).reshape(*has_key.shape[1:-1], -1)  # (..., n size)
+        return has_key[..., :num_queries], has_query.any(axis=0)  # (..., q), (..., k)
 
     def reachable_in_any_head(self, chunk_size: int | None = None) -> tuple[Reached, Reached]:
         """Reduces `reachable` over the head axes."""
-        axes = tuple(range(-1 - len(self.heads), -1))
+        axes = tuple(range(-1 - len(self.heads), -1))  # before the last, which is queries or keys
         has_key, has_query = self.reachable(chunk_size)
         return has_key.any(axis=axes), has_query.any(axis=axes)  # pyright: ignore
 
@@ -396,22 +396,22 @@ class Visibility:
         xp: Tree = np if known else jnp  # NumPy where all is known while tracing
         real = lambda number, length: number if length is None else jnp.minimum(number, length)
         real_queries, real_keys = real(num_queries, lengths[0]), real(num_keys, lengths[1])
-        rank = (1,) * (len(self.shape) - 2)
+        rank = (1,) * (len(self.shape) - 2)  # of the axes before queries and keys
         queries, keys = xp.arange(num_queries).reshape(*rank, -1, 1), xp.arange(num_keys)
-        keys = keys.reshape(*rank, 1, -1)
-        first, last = self.window_of(queries)
+        keys = keys.reshape(*rank, 1, -1)  # (..., 1, k)
+        first, last = self.window_of(queries)  # (..., q, 1)
         first = 0 if first is None else xp.maximum(first, 0)
         has_key = first <= (real_keys - 1 if last is None else xp.minimum(last, real_keys - 1))
         (start, _), (_, end) = self.window_of(0), self.window_of(real_queries - 1)
-        near = [keys >= start] if start is not None else []
-        near += [keys <= end] if end is not None else []
+        near = [keys >= start] if start is not None else []  # (..., 1, k)
+        near += [keys <= end] if end is not None else []  # (..., 1, k)
         if self.prefix_lengths is not None:
             has_key |= jnp.minimum(self.prefix_lengths, real_keys) > 0
             near = [functools.reduce(operator.and_, near) | (keys < self.prefix_lengths)]
-        has_query = functools.reduce(operator.and_, near, keys < real_keys)
-        has_key = xp.logical_and(has_key, queries < real_queries)
-        has_query = xp.logical_and(has_query, real_queries > 0)
-        return has_key[..., 0], has_query[..., 0, :]
+        has_query = functools.reduce(operator.and_, near, keys < real_keys)  # (..., 1, k)
+        has_key = xp.logical_and(has_key, queries < real_queries)  # (..., q, 1)
+        has_query = xp.logical_and(has_query, real_queries > 0)  # (..., 1, k)
+        return has_key[..., 0], has_query[..., 0, :]  # (..., q), (..., k)
 
     def visible_blocks(self, rows: Array, columns: Array) -> Bool[Array, "i j"]:
         """Finds the blocks of keys that the queries of a block may see, in any batch row and head.
@@ -424,35 +424,35 @@ class Visibility:
                 index beyond the last one is none.
         """
         num_keys = self.shape[-1]
-        first_query, last_query = rows.min(axis=-1)[:, None], rows.max(axis=-1)[:, None]
-        first_key = columns.min(axis=-1)[None, :]
-        last_key = jnp.minimum(columns.max(axis=-1), num_keys - 1)[None, :]
-        visible = [jnp.broadcast_to(first_key < num_keys, (len(rows), len(columns)))]
-        visible += self._near(first_query, last_query, first_key, last_key)
+        first_query, last_query = rows.min(axis=-1)[:, None], rows.max(axis=-1)[:, None]  # (i, 1)
+        first_key = columns.min(axis=-1)[None, :]  # (1, j)
+        last_key = jnp.minimum(columns.max(axis=-1), num_keys - 1)[None, :]  # (1, j)
+        visible = [jnp.broadcast_to(first_key < num_keys, (len(rows), len(columns)))]  # (i, j)
+        visible += self._near(first_query, last_query, first_key, last_key)  # (..., i, j)
         if self.query_lengths is not None:
-            visible.append(jnp.less(*aligned(first_query, self.query_lengths)))
+            visible.append(jnp.less(*aligned(first_query, self.query_lengths)))  # (..., i, 1)
         if self.key_lengths is not None:
-            visible.append(jnp.less(*aligned(first_key, self.key_lengths)))
-        columns = jnp.minimum(columns, num_keys - 1)
+            visible.append(jnp.less(*aligned(first_key, self.key_lengths)))  # (..., 1, j)
+        columns = jnp.minimum(columns, num_keys - 1)  # (j, k)
         if self.query_segments is not None and self.key_segments is not None:
-            least, most = _ends(jnp.swapaxes(self.query_segments, -1, -2), rows)
-            least_key, most_key = _ends(self.key_segments, columns)
-            visible.append(least[..., 0, :, None] <= most_key)
-            visible.append(least_key <= most[..., 0, :, None])
-        blocks = functools.reduce(both, visible)
-        blocks = blocks.any(axis=tuple(range(blocks.ndim - 2)))
+            least, most = _ends(jnp.swapaxes(self.query_segments, -1, -2), rows)  # (..., 1, i)
+            least_key, most_key = _ends(self.key_segments, columns)  # (..., 1, j)
+            visible.append(least[..., 0, :, None] <= most_key)  # (..., i, j)
+            visible.append(least_key <= most[..., 0, :, None])  # (..., i, j)
+        blocks = functools.reduce(both, visible)  # (..., i, j)
+        blocks = blocks.any(axis=tuple(range(blocks.ndim - 2)))  # (i, j)
         if self.mask is None:
             return blocks
         masked = Visibility(self.shape, self.heads, self.mask, query_offset=self.query_offset)
 
         def of_row(row: Array) -> Array:
-            mask, _ = masked.block(Indices(row, columns.ravel()))
+            mask, _ = masked.block(Indices(row, columns.ravel()))  # (..., q, j k); axes of 1 stay
             assert mask is not None
             some = jnp.broadcast_to(mask, (*mask.shape[:-2], len(row), columns.size))
-            some = some.any(axis=tuple(range(some.ndim - 1)))
-            return some.reshape(columns.shape).any(axis=-1)
+            some = some.any(axis=tuple(range(some.ndim - 1)))  # (j k,)
+            return some.reshape(columns.shape).any(axis=-1)  # (j,)
 
-        return blocks & jax.lax.map(of_row, rows)
+        return blocks & jax.lax.map(of_row, rows)  # (i, j); the mask of all pairs never exists
 
     def _at_positions(
         self, name: str, function: Callable[..., Array], queries: Array, keys: Array
@@ -466,17 +466,17 @@ class Visibility:
         if isinstance(offset, int) or not offset.ndim:
             term = function(queries + offset, keys)
         else:
-            offset = offset.reshape(*self.rows, 1, 1)
+            offset = offset.reshape(*self.rows, 1, 1)  # (..., 1, 1), without axes of heads
             term = function(jnp.add(*aligned(queries, offset)), keys)
-            has_heads = jax.eval_shape(function, queries, keys).ndim > 2
+            has_heads = jax.eval_shape(function, queries, keys).ndim > 2  # rank without batch rows
             if self.heads and not has_heads and jnp.ndim(term) >= offset.ndim:
-                term = term[..., None, :, :]
+                term = term[..., None, :, :]  # (..., 1, q, k)
         heads = (math.prod(self.heads),) if self.heads else ()
         term = as_mask(term) if name == "mask" else as_floats(name, term)
         term = broadcastable(name, term, (*self.rows, *heads, *shape))
         if len(self.heads) < 2:
             return term
-        groups = self.heads if term.shape[-3] > 1 else (1, 1)
+        groups = self.heads if term.shape[-3] > 1 else (1, 1)  # (key heads, group)
         return term.reshape(*term.shape[:-3], *groups, *term.shape[-2:])
 
 
@@ -517,10 +517,10 @@ def make_visibility(
     if (query_segments is None) != (key_segments is None):
         raise ValueError("expected query_segments and key_segments together, got one of them")
     if query_segments is not None and key_segments is not None:
-        queries = _per_token(made, "query_segments", query_segments, shape[-2])
-        keys = _per_token(made, "key_segments", key_segments, shape[-1])
+        queries = _per_token(made, "query_segments", query_segments, shape[-2])  # (..., q)
+        keys = _per_token(made, "key_segments", key_segments, shape[-1])  # (..., k)
         fields |= {"query_segments": queries[..., :, None], "key_segments": keys[..., None, :]}
-        fields["is_packed"] = query_segments is key_segments
+        fields["is_packed"] = query_segments is key_segments  # traced ids cannot be compared
     return dataclasses.replace(made, query_offset=query_offset, **fields)
 
 
@@ -529,9 +529,9 @@ def hide(array: Array, real: Array | np.ndarray) -> Array:
 
     A product with 0 would keep a NaN, in values and in gradients; a selection does not.
     """
-    if isinstance(real, np.ndarray) and real.all():
+    if isinstance(real, np.ndarray) and real.all():  # known while tracing: nothing to select
         return array
-    return jnp.where(real[..., None], array, 0)
+    return jnp.where(real[..., None], array, 0)  # (..., t, d)
 
 
 def hide_unseen(
@@ -565,7 +565,7 @@ def _per_row(visible: Visibility, name: str, array: Array) -> Array:
         return array
     if not broadcasts(array.shape, visible.rows):
         raise ValueError(f"expected {name} of shape {visible.rows}, got {array.shape}")
-    ones = (1,) * (len(visible.heads) + 2)
+    ones = (1,) * (len(visible.heads) + 2)  # for the axes of heads, queries and keys
     return jnp.broadcast_to(array.reshape(*array.shape, *ones), (*visible.rows, *ones))
 
 
@@ -575,11 +575,11 @@ def _per_token(visible: Visibility, name: str, ids: ArrayLike, length: int) -> A
     is_of_rows = ids.ndim == 1 or broadcasts(ids.shape[:-1], rows)
     if ids.shape[-1:] != (length,) or not is_of_rows:
         raise ValueError(f"expected {name} of shape {(*rows, length)}, got {ids.shape}")
-    leading = ids.shape[:-1] or (1,) * len(rows)
-    return ids.reshape(*leading, *(1,) * len(visible.heads), length)
+    leading = ids.shape[:-1] or (1,) * len(rows)  # ids `(t,)` are those of every row
+    return ids.reshape(*leading, *(1,) * len(visible.heads), length)  # (..., t); heads are 1
 
 
 def _ends(ids: Array, blocks: Array) -> tuple[Array, Array]:
     """Returns the least and the largest id in each block of indices, for ids `(..., t)`."""
-    in_blocks = jnp.take(ids, blocks, axis=-1, mode="clip")
-    return in_blocks.min(axis=-1), in_blocks.max(axis=-1)
+    in_blocks = jnp.take(ids, blocks, axis=-1, mode="clip")  # (..., n, size)
+    return in_blocks.min(axis=-1), in_blocks.max(axis=-1)  # (..., n)

@@ -87,7 +87,7 @@ def block_size(call: "Call") -> int | None:
     if platforms.current() != platforms.CPU:
         return LARGEST if largest * platforms.num_copies() > DENSE else None
     numbers_a_pair = largest / max(num_queries * num_keys, 1)
-    size = math.sqrt(CPU_BLOCK / max(numbers_a_pair, 1))
+    size = math.sqrt(CPU_BLOCK / max(numbers_a_pair, 1))  # of queries and keys alike
     if visible.right is not None:
         size = min(size, num_keys / 4)
     if visible.window_size is not None:
@@ -146,7 +146,7 @@ def context_and_logs(call: "Call") -> tuple[Array, Array]:
         call = call._replace(query=arrays[0], key=arrays[1], value=arrays[2])
     functions, blocks = in_blocks(call, min(most, num_queries), min(most, num_keys))
     context, log = _stream(functions, blocks)  # pyright: ignore
-    return merge(context, num_queries), merge(log, num_queries)[..., 0]
+    return merge(context, num_queries), merge(log, num_queries)[..., 0]  # (..., q, e), (..., q)
 
 
 # Forward
@@ -155,9 +155,9 @@ def context_and_logs(call: "Call") -> tuple[Array, Array]:
 class RunningSums(NamedTuple):
     """The largest score `m` so far, and the sums `s` and `c`, for each block of queries."""
 
-    largest: Array
-    total: Array
-    context: Array
+    largest: Array  # (..., q, 1)
+    total: Array  # (..., q, 1)
+    context: Array  # (..., q, e)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -178,18 +178,18 @@ def add_keys(
     """
 
     def of_queries(args: tuple) -> Tree:
-        query, biases, row, order, count, start = args
+        query, biases, row, order, count, start = args  # (..., q, d), (j, ..., q, k), (q,), (j,)
 
         def step(n: Array, sums: RunningSums) -> RunningSums:
             j, (largest, total, context) = order[n], sums
-            bias = None if biases is None else biases[j]
+            bias = None if biases is None else biases[j]  # (..., q, k); axes of 1 stay
             key, value, column = blocks.keys[j], blocks.values[j], blocks.columns[j]
             scores, value = functions.scores(blocks.of_scores, query, key, value, bias, row, column)
-            new = jnp.maximum(largest, scores.max(axis=-1, keepdims=True))
+            new = jnp.maximum(largest, scores.max(axis=-1, keepdims=True))  # (..., q, 1)
             base = jnp.where(new == -jnp.inf, 0, new)  # nothing to attend so far
-            shares, rescale = jnp.exp(scores - base), jnp.exp(largest - base)
-            total = rescale * total + shares.sum(axis=-1, keepdims=True)
-            if functions.is_kept is not None:
+            shares, rescale = jnp.exp(scores - base), jnp.exp(largest - base)  # both at most 1
+            total = rescale * total + shares.sum(axis=-1, keepdims=True)  # (..., q, 1)
+            if functions.is_kept is not None:  # `total` is that before dropout
                 shares = jnp.where(functions.is_kept(blocks.of_dropout, row, column), shares, 0)
             more = product("...qk,...ke->...qe", shares, value, functions.dtype)
             return RunningSums(new, total, rescale * context + more)
@@ -212,10 +212,10 @@ def no_sums(functions: "Functions", shape: tuple[int, ...], width: int) -> Runni
 def finished(functions: "Functions", sums: RunningSums) -> tuple[Array, Array]:
     """Divides the sums of a block of queries: its context, and `l`."""
     largest, total, context = sums
-    safe = jnp.where(total > 0, total, 1)
+    safe = jnp.where(total > 0, total, 1)  # (..., q, 1)
     # exp(e - l) is then 0 in a row with nothing to attend
     log = jnp.where(total > 0, largest + jnp.log(safe), jnp.inf)
-    log = jnp.where(jnp.isnan(total), jnp.nan, log)
+    log = jnp.where(jnp.isnan(total), jnp.nan, log)  # `total > 0` is False for NaN
     return functions.scale * context / jnp.where(jnp.isnan(total), jnp.nan, safe), log
 
 
@@ -242,15 +242,15 @@ class QueryBlock(NamedTuple):
     less the gradient of `l_q`; it is subtracted from the gradient of a weight.
     """
 
-    i: Array
-    query: Array
-    bias: Array | None
-    row: Array
-    order: Array
-    count: Array
-    log: Array
-    gradient: Array
-    along: Array
+    i: Array  # ()
+    query: Array  # (..., q, d)
+    bias: Array | None  # (j, ..., q, k); axes of 1 stay
+    row: Array  # (q,)
+    order: Array  # (j,)
+    count: Array  # ()
+    log: Array  # (..., q, 1)
+    gradient: Array  # (..., q, e)
+    along: Array  # (..., q, 1)
 
 
 def _forward(functions: "Functions", blocks: "Blocks") -> tuple[tuple[Array, Array], tuple]:
@@ -266,7 +266,7 @@ def _backward(functions: "Functions", results: tuple, gradients: tuple) -> tuple
 def _gradients(functions: "Functions", results: tuple, gradients: tuple[Array, Array]) -> Tree:
     """Computes the gradients of the blocks, from those of the contexts and of `l`."""
     blocks, contexts, logs = results
-    rows = logs, gradients[0], along(contexts, gradients)
+    rows = logs, gradients[0], along(contexts, gradients)  # (i, ..., q, _)
     sums = no_gradients(blocks, blocks.queries.dtype)
     return as_blocks(blocks, *add_gradients(functions, blocks, rows, sums))
 
@@ -294,7 +294,7 @@ def no_gradients(blocks: "Blocks", dtype: DTypeLike) -> Gradients:
 def along(contexts: Array, gradients: tuple[Array, Array]) -> Array:
     """Computes what is subtracted from the gradient of a weight: `g_q · context_q - dl_q`."""
     of_contexts, of_logs = gradients
-    return jnp.sum(of_contexts * contexts, axis=-1, keepdims=True) - of_logs
+    return jnp.sum(of_contexts * contexts, axis=-1, keepdims=True) - of_logs  # (i, ..., q, 1)
 
 
 def add_gradients(
@@ -315,7 +315,7 @@ def add_gradients(
     def of_queries(sums: Gradients, block: QueryBlock) -> tuple[Gradients, Array | None]:
         step = functools.partial(_add_key_block, functions, blocks, block)
         of_bias = None if block.bias is None else varying(jnp.zeros_like(block.bias), block.bias)
-        start = _zeros(block.query), of_bias, sums
+        start = _zeros(block.query), of_bias, sums  # (..., q, d), (j, ..., q, k)
         of_query, of_bias, sums = jax.lax.fori_loop(0, block.count, step, start)
         queries = sums.queries.at[block.i].add(of_query.astype(sums.queries.dtype))
         return sums._replace(queries=queries), of_bias
@@ -323,7 +323,7 @@ def add_gradients(
     # the gradient of an array that devices share is added up over them in every step
     counts = most_over(blocks.counts, _floats(blocks.of_scores)[0])
     limits = blocks.bias, blocks.rows, blocks.order, counts
-    numbers = jnp.arange(len(blocks.queries))
+    numbers = jnp.arange(len(blocks.queries))  # (i,)
     return jax.lax.scan(of_queries, sums, QueryBlock(numbers, blocks.queries, *limits, *rows))
 
 
@@ -339,17 +339,17 @@ def _add_key_block(
         arrays, key = with_floats(floats, blocks.of_scores), _transposed(transposed_key)
         return functions.scores(arrays, query, key, blocks.values[j], bias, block.row, column)
 
-    arguments = floats, block.query, _transposed(blocks.keys[j]), bias
-    scores, pull, value = jax.vjp(scores_of, *arguments, has_aux=True)
-    weights = jnp.where(scores == -jnp.inf, 0, jnp.exp(scores - block.log))
+    arguments = floats, block.query, _transposed(blocks.keys[j]), bias  # key (..., d, k)
+    scores, pull, value = jax.vjp(scores_of, *arguments, has_aux=True)  # scores (..., q, k)
+    weights = jnp.where(scores == -jnp.inf, 0, jnp.exp(scores - block.log))  # (..., q, k)
     change = product("...qe,...ke->...qk", block.gradient, value, functions.dtype)
     dropped = weights
     if functions.is_kept is not None:
         is_kept = functions.is_kept(blocks.of_dropout, block.row, column)
         dropped, change = jnp.where(is_kept, weights, 0), jnp.where(is_kept, change, 0)
-    turned = _transposed(block.gradient)
+    turned = _transposed(block.gradient)  # (..., e, q)
     of_values = functions.scale * product("...eq,...qk->...ek", turned, dropped, functions.dtype)
-    more = pull(weights * (functions.scale * change - block.along))
+    more = pull(weights * (functions.scale * change - block.along))  # shaped as the arguments
     add_up = lambda total, addend: total + addend.astype(total.dtype)
     sums = Gradients(
         sums.queries,
@@ -357,7 +357,7 @@ def _add_key_block(
         sums.values.at[j].add(_sum_to(of_values, sums.values.shape[1:])),
         jax.tree.map(add_up, sums.of_scores, more[0]),
     )
-    of_bias = None if of_bias is None else of_bias.at[j].set(more[3])
+    of_bias = None if of_bias is None else of_bias.at[j].set(more[3])  # each `j` once
     return add_up(of_query, more[1]), of_bias, sums
 
 
@@ -431,13 +431,13 @@ def in_blocks(call: "Call", query_size: int, key_size: int) -> tuple[Functions, 
     query, key, value, visible, indices = *call[:4], call.indices
     assert indices is not None
     queries, keys, values = split(query, query_size), split(key, key_size), split(value, key_size)
-    rows, columns = indices.in_blocks(query_size, key_size, visible.shape[-1])
-    bias = bias_blocks(indices, query_size, key_size)
+    rows, columns = indices.in_blocks(query_size, key_size, visible.shape[-1])  # (i, q), (j, k)
+    bias = bias_blocks(indices, query_size, key_size)  # (i, j, ..., q, k); axes of 1 stay
     shape = (*visible.shape[:-2], query_size, key_size)
     dtype = wide(query.dtype, key.dtype, value.dtype)
     is_padded = indices.is_padded or len(indices.keys) % key_size > 0
     scores = functools.partial(_scores, call, dtype, is_padded)
-    order, counts = in_order(visible.visible_blocks(rows, columns))
+    order, counts = in_order(visible.visible_blocks(rows, columns))  # (i, j), (i,)
     blocks = Blocks(queries, keys, values, bias, [], [], rows, columns, order, counts)
     closed, of_scores = without_closure(scores, *_first(blocks))
     alike = varying(blocks, (blocks, of_scores, call.dropout_rng))
@@ -464,14 +464,14 @@ def _scores(
     column: Array,
 ) -> tuple[Array, Array]:
     """Computes the scores of a block, `-inf` where hidden, and its values."""
-    mask, bias = call.visible.block(Indices(row, column, bias, is_padded))
-    if mask is not None and call.visible.hides_single_pairs:
-        query, has_query = hide(query, mask.any(axis=-1)), mask.any(axis=-2)
+    mask, bias = call.visible.block(Indices(row, column, bias, is_padded))  # (..., q or 1, k or 1)
+    if mask is not None and call.visible.hides_single_pairs:  # else it is zero already
+        query, has_query = hide(query, mask.any(axis=-1)), mask.any(axis=-2)  # has_query (..., k)
         key, value = hide(key, has_query), hide(value, has_query)
-    scores = varying(call.scores(query, key), query)
+    scores = varying(call.scores(query, key), query)  # (..., q, k)
     scores = (scores if bias is None else add(scores, bias)).astype(dtype)
     if is_padded:
-        real = with_rank(column <= call.visible.shape[-1] - 1, scores.ndim)
+        real = with_rank(column <= call.visible.shape[-1] - 1, scores.ndim)  # (..., 1, k)
         mask = real if mask is None else mask & real
     return scores if mask is None else jnp.where(mask, scores, -jnp.inf), value
 
@@ -497,16 +497,16 @@ def bias_blocks(indices: Indices, *sizes: int) -> Array | None:
     if indices.bias is None:
         return None
     lengths = len(indices.queries), len(indices.keys)
-    numbers = [-(-length // size) for length, size in zip(lengths, sizes)]
+    numbers = [-(-length // size) for length, size in zip(lengths, sizes)]  # of blocks per axis
     blocks = indices.bias
-    for axis, size in reversed(list(zip((-2, -1), sizes))):
+    for axis, size in reversed(list(zip((-2, -1), sizes))):  # keys first, so `i` ends up in front
         blocks = split(blocks, size, axis) if blocks.shape[axis] > 1 else blocks[None]
     return jnp.broadcast_to(blocks, (*numbers, *blocks.shape[len(numbers) :]))
 
 
 def in_order(visible: Bool[Array, "..."]) -> tuple[Array, Array]:
     """Orders blocks of keys `(..., j)`, the visible ones first, and counts those."""
-    return jnp.argsort(~visible, axis=-1, stable=True), visible.sum(axis=-1)
+    return jnp.argsort(~visible, axis=-1, stable=True), visible.sum(axis=-1)  # (..., j), (...)
 
 
 def without_closure(function: Callable, *examples: Tree) -> tuple[Callable, list[Tree]]:
@@ -585,12 +585,12 @@ def attend_in_rows(call: "Call") -> Array:
     indices = call.visible.all_indices() if call.indices is None else call.indices
 
     def of_block(args: tuple[Array, Array, Array | None]) -> Array:
-        queries, query, bias = args
+        queries, query, bias = args  # (q,), (..., q, d), (..., q, k)
         block = indices._replace(queries=queries, bias=bias)
-        return call._replace(query=query, indices=block).dense()[0]
+        return call._replace(query=query, indices=block).dense()[0]  # (..., q, e)
 
     blocks = split(indices.queries, size, -1), split(call.query, size), bias_blocks(indices, size)
-    return merge(jax.lax.map(jax.checkpoint(of_block), blocks), num_queries)
+    return merge(jax.lax.map(jax.checkpoint(of_block), blocks), num_queries)  # (..., q, e)
 
 
 def score_in_blocks(score: Score, size: int) -> Score:
@@ -599,6 +599,6 @@ def score_in_blocks(score: Score, size: int) -> Score:
     def in_turn(query: Array, key: Array) -> Array:
         length = min(size, query.shape[-2])
         rows = jax.lax.map(jax.checkpoint(lambda query: score(query, key)), split(query, length))
-        return merge(rows, query.shape[-2])
+        return merge(rows, query.shape[-2])  # (..., q, k)
 
     return in_turn

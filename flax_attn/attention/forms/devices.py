@@ -126,12 +126,12 @@ def _over_devices(
     visible = call.visible
     fields = {field.name: getattr(visible, field.name) for field in dataclasses.fields(visible)}
     limits = {name: term for name, term in fields.items() if isinstance(term, jax.Array)}
-    limits.pop("bias", None)
+    limits.pop("bias", None)  # its rows are cut, as the queries are
 
     def spec(array: Array | None) -> P:
-        if array is None or array.shape[-2] == 1 < queries.devices:
+        if array is None or array.shape[-2] == 1 < queries.devices:  # cannot be cut
             return P()
-        return P(*[None] * (array.ndim - 2), axis, None)
+        return P(*[None] * (array.ndim - 2), axis, None)  # cuts the length of (..., t, _)
 
     def on_device(shared: Tree, indices: Array, *arrays: Tree) -> Tree:
         # inside another `shard_map`, such as that over seeds, a function may close over no array
@@ -139,13 +139,13 @@ def _over_devices(
         local = call._replace(
             visible=dataclasses.replace(visible, **limits),
             dropout_rng=rng,
-            indices=Indices(indices, indices[:0], arrays[3]),
+            indices=Indices(indices, indices[:0], arrays[3]),  # (q,), (0,), (..., q, k)
         )
         return function(local._replace(query=arrays[0], key=arrays[1], value=arrays[2]))
 
     specs = [spec(array) for array in arrays]
     arrays = tuple(
-        array if array is None or one != P() else addable(array)
+        array if array is None or one != P() else addable(array)  # gradients are added up
         for array, one in zip(arrays, specs)
     )
     mapped = jax.shard_map(
@@ -167,9 +167,9 @@ def _gathered(local: "Call", axis: str) -> tuple[Array, Array | None]:
 
     def gather(array: Array) -> Array:
         whole = jax.lax.all_gather(addable(array), axis, axis=array.ndim - 2, tiled=True)
-        return whole[..., :num_keys, :].astype(array.dtype)
+        return whole[..., :num_keys, :].astype(array.dtype)  # (..., k, _)
 
-    queries = jnp.minimum(local.indices.queries, num_queries - 1)
+    queries = jnp.minimum(local.indices.queries, num_queries - 1)  # (q,)
     indices = local.indices._replace(queries=queries, keys=jnp.arange(num_keys))
     local = local._replace(key=gather(local.key), value=gather(local.value), indices=indices)
     return local.on_one_device()
@@ -186,10 +186,10 @@ def _on_ring(
         arrays = [to_zigzag(array, axis, number) for array in arrays]
         if bias is not None and bias.shape[-2] > 1:
             bias = to_zigzag(bias, axis, number)
-    rows = jnp.minimum(indices.queries, queries.length - 1)
+    rows = jnp.minimum(indices.queries, queries.length - 1)  # (q,)
     indices = Indices(rows, jnp.asarray(keys.indices().ravel()), bias, keys.is_padded)
     local = local._replace(query=arrays[0], key=arrays[1], value=arrays[2], indices=indices)
-    context = go_round(local, ring, queries.block, keys.block, number)
+    context = go_round(local, ring, queries.block, keys.block, number)  # (..., q, e)
     return to_zigzag(context, axis, number, back=True) if queries.is_zigzag else context
 
 
@@ -256,7 +256,7 @@ class SequenceLayout(NamedTuple):
         """Returns the indices of tokens on each device. Padding has those beyond the last one."""
         indices = np.arange(self.on_device * self.devices).reshape(-1, self.size)
         if not self.is_zigzag:
-            return indices
+            return indices  # (n, t)
         return np.concatenate([indices[: self.devices], indices[: self.devices - 1 : -1]], axis=1)
 
     def padded(self, array: Array) -> Array:
@@ -270,7 +270,7 @@ def lay_out(
     """Lays out a sequence in pieces of equal blocks of at most `most`."""
     size = -(-length // (devices * (2 if is_zigzag else 1)))
     number = 1 if most is None else -(-size // most)
-    block = -(-size // number)
+    block = -(-size // number)  # the blocks of a piece are equal
     return SequenceLayout(length, devices, number * block, block, is_zigzag)
 
 
@@ -283,12 +283,12 @@ def to_zigzag(array: Array, axis: str, number: Array, back: bool = False) -> Arr
     """
     devices = jax.lax.axis_size(axis)
     owner = lambda piece: min(piece, 2 * devices - 1 - piece)
-    to_even = [(i, owner(2 * i)) for i in range(devices)]
+    to_even = [(i, owner(2 * i)) for i in range(devices)]  # (from, to)
     to_odd = [(i, owner(2 * i + 1)) for i in range(devices)]
-    first, second = jnp.split(array, 2, axis=-2)
+    first, second = jnp.split(array, 2, axis=-2)  # (..., t/2, d)
     in_turn = lambda a, b: (jnp.where(number % 2 == 0, a, b), jnp.where(number % 2 == 0, b, a))
     if back:
-        home = lambda pairs: [(to, i) for i, to in pairs]
+        home = lambda pairs: [(to, i) for i, to in pairs]  # the inverse
         even, odd = in_turn(first, second)
         pieces = [
             jax.lax.ppermute(even, axis, home(to_even)),
@@ -297,7 +297,7 @@ def to_zigzag(array: Array, axis: str, number: Array, back: bool = False) -> Arr
     else:
         even = jax.lax.ppermute(first, axis, to_even)
         pieces = in_turn(even, jax.lax.ppermute(second, axis, to_odd))
-    return jnp.concatenate(pieces, axis=-2)
+    return jnp.concatenate(pieces, axis=-2)  # (..., t, d)
 
 
 class Ring(NamedTuple):
@@ -330,10 +330,10 @@ class Ring(NamedTuple):
 class BySource(NamedTuple):
     """The fields of `Blocks` that depend on whose keys a device holds, one for each device."""
 
-    bias: Array | None
-    columns: Array
-    order: Array
-    counts: Array
+    bias: Array | None  # (n, i, j, ..., q, k); axes of 1 stay
+    columns: Array  # (n, j, k)
+    order: Array  # (n, i, j)
+    counts: Array  # (n, i)
 
 
 def make_ring(
@@ -345,7 +345,7 @@ def make_ring(
     is_known = isinstance(visible.query_offset, int) and visible.prefix_lengths is None
     if visible.left is visible.right is None or not is_known:
         return everywhere
-    distances = []
+    distances = []  # in devices, from one to those whose keys its queries see
     for i in range(devices):
         first, last = i * queries.size, min((i + 1) * queries.size, queries.length) - 1
         (nearest, _), (_, farthest) = visible.window_of(first), visible.window_of(last)
@@ -373,10 +373,10 @@ def go_round(local: "Call", ring: Ring, query_size: int, key_size: int, number: 
 
     def by_source(array: Array, axis: int) -> Array:
         shape = *array.shape[:axis], ring.devices, -1, *array.shape[axis + 1 :]
-        return jnp.moveaxis(array.reshape(shape), axis, 0)
+        return jnp.moveaxis(array.reshape(shape), axis, 0)  # (n, ...)
 
-    visible = local.visible.visible_blocks(blocks.rows, blocks.columns)
-    order, counts = in_order(by_source(visible, 1))
+    visible = local.visible.visible_blocks(blocks.rows, blocks.columns)  # (i, n j)
+    order, counts = in_order(by_source(visible, 1))  # (n, i, j), (n, i)
     bias = None if blocks.bias is None else by_source(blocks.bias, 1)
     sources = BySource(bias, by_source(blocks.columns, 0), order, counts)
     context, _ = _go_round(functions, ring, Round(blocks, sources, number))  # pyright: ignore
@@ -393,7 +393,7 @@ class Round(NamedTuple):
     def at(self, ring: Ring, hop: Array | int, held: tuple[Array, Array]) -> Blocks:
         """Returns the blocks of a hop, with the keys and values that the device holds."""
         source = ring.source(self.number, hop)
-        fields = jax.tree.map(lambda array: array[source], self.sources)
+        fields = jax.tree.map(lambda array: array[source], self.sources)  # without the axis `n`
         return self.blocks._replace(keys=held[0], values=held[1], **fields._asdict())
 
 
@@ -406,8 +406,8 @@ def _go_round(functions: Functions, ring: Ring, around: Round) -> tuple[Array, A
         sent = ring.send(held, 1)  # while they are attended to
         return sent, add_keys(functions, around.at(ring, n, held), sums, lambda _, sums: sums)
 
-    blocks, last = around.blocks, ring.hops - 1
-    held = ring.send((blocks.keys, blocks.values), -ring.first)
+    blocks, last = around.blocks, ring.hops - 1  # the last hop sends nothing on
+    held = ring.send((blocks.keys, blocks.values), -ring.first)  # those of device i + first
     start = (
         held,
         no_sums(functions, (len(blocks.queries), *functions.shape[:-1]), blocks.values.shape[-1]),
@@ -429,12 +429,12 @@ def _backward(functions: Functions, ring: Ring, results: tuple, gradients: tuple
 def _gradients(functions: Functions, ring: Ring, results: tuple, gradients: tuple) -> Tree:
     """Computes the gradients of blocks and biases, from those of the contexts and of `l`."""
     around, contexts, logs = results
-    rows = logs, gradients[0], along(contexts, gradients)
+    rows = logs, gradients[0], along(contexts, gradients)  # (i, ..., q, _)
 
     def add(n: Array | int, held: tuple, sums: Gradients, of_bias: Array | None) -> tuple:
         sums, more = add_gradients(functions, around.at(ring, n, held), rows, sums)
         if of_bias is not None:
-            of_bias = of_bias.at[ring.source(around.number, n)].set(more)
+            of_bias = of_bias.at[ring.source(around.number, n)].set(more)  # (n, i, j, ..., q, k)
         return sums, of_bias
 
     def hop(n: Array, carry: tuple) -> tuple:
@@ -448,7 +448,7 @@ def _gradients(functions: Functions, ring: Ring, results: tuple, gradients: tupl
     of_bias = None if around.sources.bias is None else jnp.zeros_like(around.sources.bias)
     start = held, no_gradients(blocks, functions.dtype), of_bias
     sums, of_bias = add(last, *jax.lax.fori_loop(0, last, hop, start))
-    of_blocks = as_blocks(blocks, _send(ring, sums, ring.first - last), None)
+    of_blocks = as_blocks(blocks, _send(ring, sums, ring.first - last), None)  # to their owners
     of_sources: Tree = dict.fromkeys(BySource._fields)  # None stands for no gradient
     return Round(of_blocks, BySource(**of_sources | {"bias": of_bias}), None)  # pyright: ignore
 

@@ -140,20 +140,20 @@ def terms_of(visible: Visibility) -> KernelTerms:
     is_causal = visible.right == 0 and not one_query
     no_lengths = visible.query_lengths is None and visible.key_lengths is None
     if left is not None and left >= num_keys - 1 and no_lengths and num_queries <= num_keys:
-        left = None
+        left = None  # a window over all keys is none
     some_see_nothing = left is not None and num_queries + num_queries % 2 > num_keys + left
     shows_padding = num_keys % 2 == 1 and not (is_causal and num_queries <= num_keys)
     if not one_query and no_lengths and not some_see_nothing and not shows_padding:
         return KernelTerms(is_causal, left)
     of_rows = lambda numbers: jnp.broadcast_to(jnp.ravel(jnp.asarray(numbers)), _num_rows(visible))
-    of_keys = of_rows(num_keys if visible.key_lengths is None else visible.key_lengths)
+    of_keys = of_rows(num_keys if visible.key_lengths is None else visible.key_lengths)  # (rows,)
     of_queries = of_rows(num_queries if visible.query_lengths is None else visible.query_lengths)
     if one_query:  # its causality is a length
         assert visible.right is not None
         of_keys = jnp.minimum(of_keys, of_rows(visible.query_offset) + visible.right + 1)
-    of_keys = jnp.clip(of_keys, 1, num_keys)
+    of_keys = jnp.clip(of_keys, 1, num_keys)  # a row of the kernel is never empty
     if left is not None:
-        of_queries = jnp.minimum(of_queries, of_keys + left)
+        of_queries = jnp.minimum(of_queries, of_keys + left)  # later queries see no key
     of_queries = jnp.clip(of_queries, 1, num_queries)
     return KernelTerms(is_causal, left, of_queries.astype(jnp.int32), of_keys.astype(jnp.int32))
 
@@ -166,14 +166,14 @@ def attend_by_cudnn(call: "Call") -> Array:
     with an array of all pairs.
     """
     visible, terms = call.visible, terms_of(call.visible)
-    has_key, has_query = visible.reachable()
+    has_key, has_query = visible.reachable()  # (..., q), (..., k)
     query, key, value = hide_unseen(*call[:3], has_key, has_query)
 
     def heads_last(array: Array) -> Array:
         """Reshapes to `(rows, t, heads, d)` with an even length, as the kernel takes it."""
-        array = array.reshape(*_num_rows(visible), -1, *array.shape[-2:])
+        array = array.reshape(*_num_rows(visible), -1, *array.shape[-2:])  # (rows, heads, t, d)
         array = jnp.pad(array, [(0, 0), (0, 0), (0, array.shape[-2] % 2), (0, 0)])
-        return jnp.swapaxes(array, 1, 2)
+        return jnp.swapaxes(array, 1, 2)  # (rows, t, heads, d)
 
     score = constant_score(call)
     assert score is not None
@@ -182,7 +182,7 @@ def attend_by_cudnn(call: "Call") -> Array:
         in_terms, scale=score.scale, is_causal=terms.is_causal, window=window
     )
     arrays, same = mapped_alike(*map(heads_last, (query, key, value)), *terms[2:])
-    context = jax.lax.platform_dependent(
+    context = jax.lax.platform_dependent(  # (rows, q, heads, d), q even
         *arrays,
         cuda=functools.partial(compute, implementation="cudnn"),
         # nothing of the size of the weights is stored for its gradient
@@ -191,7 +191,7 @@ def attend_by_cudnn(call: "Call") -> Array:
     context = jnp.swapaxes(same(context)[:, : query.shape[-2]], 1, 2).reshape(
         *query.shape[:-1], value.shape[-1]
     )
-    return hide(context, has_key)
+    return hide(context, has_key)  # (..., heads, q, d)
 
 
 def mapped_alike(*arrays: Array | None) -> tuple[list[Array | None], Callable[[Array], Array]]:
@@ -201,7 +201,7 @@ def mapped_alike(*arrays: Array | None) -> tuple[list[Array | None], Callable[[A
     removes what is added here.
     """
     parts = [jax.lax.stop_gradient(array[..., :0]) for array in arrays if array is not None]
-    never = functools.reduce(jnp.logical_or, [jnp.any(empty != 0) for empty in parts])
+    never = functools.reduce(jnp.logical_or, [jnp.any(empty != 0) for empty in parts])  # False
     same = lambda array: jnp.where(never, jnp.zeros_like(array), array)
     return [None if array is None else same(array) for array in arrays], same
 
@@ -303,12 +303,12 @@ def splash(call: "Call", interpret: bool = False) -> Array:
     visible, (num_queries, num_keys) = call.visible, call.visible.shape[-2:]
     queries, keys = splash_block_size(num_queries), splash_block_size(num_keys)
     padded = -(-num_queries // queries) * queries, -(-num_keys // keys) * keys
-    ids, has_key, has_query = ids_of(visible, *padded)
+    ids, has_key, has_query = ids_of(visible, *padded)  # (rows, t) each, (..., q), (..., k)
     query, key, value = hide_unseen(*call[:3], has_key, has_query)
     score = constant_score(call)
     assert score is not None
     scale = query.shape[-1] ** -0.5 if score.scale is None else score.scale
-    scaled = query.astype(wide(query.dtype))
+    scaled = query.astype(wide(query.dtype))  # so that only the product is rounded
     query = (scaled * as_dtype_of(scaled, scale)).astype(query.dtype)
 
     def in_rows(array: Array, length: int) -> Array:
@@ -321,7 +321,7 @@ def splash(call: "Call", interpret: bool = False) -> Array:
     softcap: UserInput = score.softcap
     run = splash_kernel(*padded, queries, keys, num_heads, window, softcap, interpret)
     context = jax.vmap(run)(*arrays, *([] if ids is None else [ids]))[:, :, :num_queries]
-    return hide(context.reshape(*query.shape[:-1], value.shape[-1]), has_key)
+    return hide(context.reshape(*query.shape[:-1], value.shape[-1]), has_key)  # (..., q, e)
 
 
 def splash_block_size(length: int) -> int:
@@ -412,7 +412,7 @@ def ids_of(
         query_ids, key_ids = jnp.zeros_like(has_key, int), jnp.zeros_like(has_query, int)
     else:
         segments = in_rows(visible.query_segments[..., 0]), in_rows(visible.key_segments[..., 0, :])
-        query_ids, key_ids = jax.vmap(ranks)(*segments)
+        query_ids, key_ids = jax.vmap(ranks)(*segments)  # (rows, q), (rows, k)
         if visible.left is None and visible.right is None:  # else a token meets itself
             has_key &= jax.vmap(is_among)(query_ids, key_ids, has_query)
             has_query &= jax.vmap(is_among)(key_ids, query_ids, has_key)
@@ -420,9 +420,9 @@ def ids_of(
         ids.astype(jnp.int32), [(0, 0), (0, length - ids.shape[-1])], constant_values=-1
     )
     query_ids, key_ids = jnp.where(has_key, query_ids, -1), jnp.where(has_query, key_ids, -1)
-    ids = segment_ids(pad(query_ids, num_queries), pad(key_ids, num_keys))
+    ids = segment_ids(pad(query_ids, num_queries), pad(key_ids, num_keys))  # (rows, t)
     axes = (*visible.rows, *(1,) * len(visible.heads))
-    return ids, has_key.reshape(*axes, -1), has_query.reshape(*axes, -1)
+    return ids, has_key.reshape(*axes, -1), has_query.reshape(*axes, -1)  # (..., q), (..., k)
 
 
 def segment_ids(query_ids: Array, key_ids: Array) -> tuple[Array, Array]:
@@ -445,7 +445,7 @@ def ranks(
     query_ids: Int[Array, " q"], key_ids: Int[Array, " k"]
 ) -> tuple[Int[Array, " q"], Int[Array, " k"]]:
     """Numbers any integers from 0 on, equal ones alike, so that -1 is free."""
-    in_order = jnp.sort(jnp.concatenate([query_ids, key_ids]))
+    in_order = jnp.sort(jnp.concatenate([query_ids, key_ids]))  # (q + k,)
     return jnp.searchsorted(in_order, query_ids), jnp.searchsorted(in_order, key_ids)
 
 
@@ -453,6 +453,6 @@ def is_among(
     ids: Int[Array, " t"], others: Int[Array, " s"], is_real: Bool[Array, " s"]
 ) -> Bool[Array, " t"]:
     """Tells of each id whether a real one of the others equals it, in `n log n` time."""
-    others = jnp.sort(jnp.where(is_real, others, jnp.iinfo(others.dtype).max))
-    nearest = jnp.searchsorted(others, ids)
-    return others[jnp.minimum(nearest, len(others) - 1)] == ids
+    others = jnp.sort(jnp.where(is_real, others, jnp.iinfo(others.dtype).max))  # (s,)
+    nearest = jnp.searchsorted(others, ids)  # (t,); `s` beyond the largest
+    return others[jnp.minimum(nearest, len(others) - 1)] == ids  # (t,)

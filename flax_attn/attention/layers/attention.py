@@ -133,11 +133,11 @@ class SelfAttentionBase(LayerBase):
         """
         inputs = as_input("inputs", inputs, self.dtype)
         visible = make_visibility((*inputs.shape[:-1], inputs.shape[-2]), **of_self(**limits))
-        query, key, value = self._project(inputs, visible)
+        query, key, value = self._project(inputs, visible)  # (..., t, _)
         call = Call(query, key, value, visible, dot, self.normalizer, **self._dropout(train))
         options = {"chunk_size": self.chunk_size, "across": self.across, "name": self._path()}
         call = call._replace(**options, need_weights=self._wants(need_weights))
-        context, weights = compute(call)
+        context, weights = compute(call)  # (..., t, value_features), (..., t, t)
         weights = None if weights is None else weights.astype(inputs.dtype)
         return self._returned(Attended(context.astype(inputs.dtype), weights), need_weights)
 
@@ -150,7 +150,7 @@ class SelfAttentionBase(LayerBase):
         kernels, biases = self._parameters(inputs)
         is_folded = inputs.shape[-1] < self.key_features and not self.use_bias
         if is_folded:  # x (W_q W_k^T) x^T
-            kernels["query"] = kernels["query"] @ kernels.pop("key").T
+            kernels["query"] = kernels["query"] @ kernels.pop("key").T  # (d, d)
         if visible.all_visible:
             keys, products = inputs, _project_together(inputs, kernels, biases)
         else:
@@ -158,7 +158,7 @@ class SelfAttentionBase(LayerBase):
             others = {name: kernel for name, kernel in kernels.items() if name != "query"}
             products = _project_together(queries, {"query": kernels["query"]}, biases)
             products |= _project_together(keys, others, biases)
-        value = products["value"].astype(inputs.dtype)
+        value = products["value"].astype(inputs.dtype)  # (..., t, value_features)
         if is_folded:  # the query may be beyond the range of half precision
             return products["query"], keys, value
         return products["query"].astype(inputs.dtype), products["key"].astype(inputs.dtype), value
@@ -167,7 +167,7 @@ class SelfAttentionBase(LayerBase):
         """Makes kernels and biases by name; the scale is in those of the query."""
         kernels, biases, sizes = {}, {}, self._sizes()
         for name, size in sizes.items():
-            shape = inputs.shape[-1], size
+            shape = inputs.shape[-1], size  # (d, size)
             kernels[name] = self._param(f"{name}_kernel", self.kernel_init, shape)
         for name, size in sizes.items() if self.use_bias else ():
             biases[name] = self._param(f"{name}_bias", self.bias_init, (size,))
@@ -355,12 +355,12 @@ class PredictiveLocalAttentionBase(LayerBase):
         if self.reach < 1:
             raise ValueError(f"expected a reach of 1 or above, got {self.reach}")
         query, key, value = as_inputs(query, key, value, self.dtype)
-        shape = weights_shape(query, key, value)
+        shape = weights_shape(query, key, value)  # (..., q, k)
         visible = make_visibility(shape, **limits)
         query = hide(query, visible.reachable()[0])  # before its position is predicted
         distance = self._distances(query, shape[-1], visible.key_lengths)  # (..., q, k)
-        mask, bias = visible.block()
-        near = jnp.abs(distance) <= self.reach
+        mask, bias = visible.block()  # (..., q, k); axes of 1 stay
+        near = jnp.abs(distance) <= self.reach  # (..., q, k)
         options: Options = {"normalizer": self._normalizer(distance), "bias": bias}
         options["mask"] = near if mask is None else both(mask, near)
         return self._attended((query, key, value), self.score, need_weights, train, **options)
@@ -369,8 +369,8 @@ class PredictiveLocalAttentionBase(LayerBase):
         self, query: Array, num_keys: int, lengths: Array | None
     ) -> Float[Array, "*b q k"]:
         """Computes distances from the position that each query predicts to each key, `s - p`."""
-        share = self._predict(query)
-        valid = num_keys if lengths is None else lengths.astype(share.dtype)
+        share = self._predict(query)  # (..., q, 1)
+        valid = num_keys if lengths is None else lengths.astype(share.dtype)  # () or (..., 1, 1)
         return with_rank(jnp.arange(num_keys), query.ndim).astype(share.dtype) - valid * share
 
     def _normalizer(self, distance: Float[Array, "*b q k"]) -> Normalizer:
@@ -378,7 +378,7 @@ class PredictiveLocalAttentionBase(LayerBase):
 
         A lens with another normaliser replaces softmax. The Gaussian stays.
         """
-        gaussian = jnp.exp(-jnp.square(distance) / (2 * (self.reach / 2) ** 2))
+        gaussian = jnp.exp(-jnp.square(distance) / (2 * (self.reach / 2) ** 2))  # (..., q, k)
         times_gaussian = lambda normalizer: (
             lambda scores, mask: normalizer(scores, mask=mask) * gaussian
         )
@@ -387,9 +387,9 @@ class PredictiveLocalAttentionBase(LayerBase):
     def _predict(self, query: Array) -> Float[Array, "*b q 1"]:
         """Predicts positions as a share of the length: `sigmoid(v · tanh(W q))`, in float32."""
         options = {"use_bias": False, "kernel_init": self.kernel_init}
-        hidden = self._dense("hidden", self.features, query, **options)
+        hidden = self._dense("hidden", self.features, query, **options)  # (..., q, features)
         # "place" is the position: checkpoints have the parameter under this name.
-        position = self._dense("place", 1, jnp.tanh(hidden), **options)
+        position = self._dense("place", 1, jnp.tanh(hidden), **options)  # (..., q, 1)
         return nn.sigmoid(position.astype(wide(position.dtype)))
 
 
@@ -425,6 +425,6 @@ def _project_together(
     outputs = project_wide(inputs, jnp.concatenate(list(kernels.values()), axis=-1))
     if biases:
         bias = jnp.concatenate([biases[name] for name in kernels]).astype(outputs.dtype)
-        outputs += with_rank(bias, outputs.ndim)
+        outputs += with_rank(bias, outputs.ndim)  # (..., t, all widths)
     *ends, _ = itertools.accumulate(kernel.shape[-1] for kernel in kernels.values())
     return dict(zip(kernels, jnp.split(outputs, ends, axis=-1)))

@@ -86,7 +86,7 @@ class ConcatScoreBase(LayerBase):
     param_dtype: DTypeLike = jnp.float32
 
     def _make(self, query_features: int, key_features: int) -> Score:
-        shape = (query_features + key_features, self.features)
+        shape = (query_features + key_features, self.features)  # (d + e, h)
         return functools.partial(
             scores.concat,
             kernel=self._param("kernel", self.kernel_init, shape),
@@ -117,7 +117,7 @@ class BilinearScoreBase(LayerBase):
     param_dtype: DTypeLike = jnp.float32
 
     def _make(self, query_features: int, key_features: int) -> Score:
-        shape = (query_features, key_features)
+        shape = (query_features, key_features)  # (d, e)
         kernel = self._param("kernel", self.kernel_init, shape)
         bias = None
         if self.use_bias:
@@ -206,12 +206,12 @@ class LearnedPositionsBase(LayerBase):
                 f"{first if first < 0 else last} on"
             )
         shape = (self.max_length, self.features)
-        table = jnp.asarray(self._param("embedding", self.embedding_init, shape))
+        table = jnp.asarray(self._param("embedding", self.embedding_init, shape))  # (max_length, d)
         table = table if self.dtype is None else table.astype(self.dtype)
-        positions = positions_from(offset, length)
+        positions = positions_from(offset, length)  # (..., t)
         # An index below 0 would count from the end of the table.
         positions = jnp.where(positions < 0, self.max_length, positions)
-        return table.at[positions].get(mode="fill", fill_value=jnp.nan)
+        return table.at[positions].get(mode="fill", fill_value=jnp.nan)  # (..., t, d)
 
 
 class LearnedPositions(LearnedPositionsBase, LinenShell, nn.Module):
@@ -257,11 +257,11 @@ class RelativeBiasBase(LayerBase):
                 f"max_distance above {exact}, got {self.num_buckets} and {self.max_distance}"
             )
         shape = (self.num_buckets, self.num_heads)
-        table = self._param("embedding", self.embedding_init, shape)
+        table = self._param("embedding", self.embedding_init, shape)  # (buckets, heads)
 
         def bias(query_positions: Array, key_positions: Array) -> Array:
-            distance = jnp.subtract(*aligned(key_positions, query_positions))
-            return jnp.moveaxis(table[self.bucket(distance)], -1, -3)
+            distance = jnp.subtract(*aligned(key_positions, query_positions))  # (..., q, k)
+            return jnp.moveaxis(table[self.bucket(distance)], -1, -3)  # (..., heads, q, k)
 
         return bias
 

@@ -72,7 +72,7 @@ class KeysAndValues(NamedTuple):
     @classmethod
     def of(cls, cache: AnyCache) -> "KeysAndValues":
         keys, values = (jnp.swapaxes(array, -3, -2) for array in (cache.key, cache.value))
-        return cls(keys, values, cache.length, is_projected=True)
+        return cls(keys, values, cache.length, is_projected=True)  # (..., k, key heads, _)
 
     @property
     def num_keys(self) -> int:
@@ -138,7 +138,7 @@ class MultiHeadBase(LayerBase):
             `Attended` with the context `(..., q, out_features)` and weights `(..., heads, q, k)`.
             Other arguments and errors are those of `dot_product_attention`.
         """
-        query = as_input("query", query, self.dtype)
+        query = as_input("query", query, self.dtype)  # (..., q, d)
         if key is None and cache is None:  # self-attention
             limits = with_keys_as_queries(limits)
         memory = self._memory(query, key, value, cache, limits.pop("key_lengths", None))
@@ -200,23 +200,23 @@ class MultiHeadBase(LayerBase):
         """
         if needs_all_queries(normalizer := lens.replaced(self.normalizer)):
             raise ValueError(f"expected a normalizer for one query at a time, got {normalizer}")
-        inputs = as_input("inputs", inputs, self.dtype)
-        keys, values = self._new(cache, inputs, None, lengths)
+        inputs = as_input("inputs", inputs, self.dtype)  # (..., t, d)
+        keys, values = self._new(cache, inputs, None, lengths)  # (..., t, key heads, width)
         extended = caches.append(cache, keys, values, lengths)
-        read, offset = extended, cache.length
+        read, offset = extended, cache.length  # offset (...)
         if isinstance(cache, SlidingCache):
             caches.check_window(cache, window, prefix_lengths)
             lens.check_no_mask("a sliding cache, whose keys are at no fixed positions")
             read, offset = caches.in_order(cache, keys, values, lengths), cache.key.shape[-2] - 1
             mask = caches.from_position("mask", mask, cache.length - offset)
             bias = caches.from_position("bias", bias, cache.length - offset)
-        memory = KeysAndValues.of(read)
+        memory = KeysAndValues.of(read)  # (..., k, key heads, width)
         limits = Limits(
             mask=mask,
             bias=bias,
             causal=True,
             window=window,
-            query_offset=offset,
+            query_offset=offset,  # among the keys that are read; `rotary` counts all tokens
             prefix_lengths=prefix_lengths,
             query_lengths=lengths,
             key_lengths=memory.lengths,
@@ -271,8 +271,8 @@ class MultiHeadBase(LayerBase):
             if isinstance(cache, SlidingCache) or has_others:
                 raise ValueError("expected a KeyValueCache, and no key, value or key_lengths")
             return KeysAndValues.of(cache)
-        key = query if key is None else as_input("key", key, self.dtype)
-        value = key if value is None else as_input("value", value, self.dtype)
+        key = query if key is None else as_input("key", key, self.dtype)  # (..., k, _)
+        value = key if value is None else as_input("value", value, self.dtype)  # (..., k, _)
         if query.shape[:-2] != key.shape[:-2] or key.shape[:-1] != value.shape[:-1]:
             raise ValueError(
                 "expected query (..., q, d), key (..., k, d'), value (..., k, e) of equal rows; "
@@ -291,15 +291,15 @@ class MultiHeadBase(LayerBase):
     ) -> Returned:
         """Projects the inputs, with zeros where hidden, attends, and projects the context."""
         *rows, num_queries, _ = query.shape
-        shape = (*rows, self.num_heads, num_queries, memory.num_keys)
+        shape = (*rows, self.num_heads, num_queries, memory.num_keys)  # (..., heads, q, k)
         visible = make_visibility(shape, (self.num_heads,), **limits)
-        has_key, has_query = visible.reachable_in_any_head(self.chunk_size)
-        keys, values = memory.key, memory.value
+        has_key, has_query = visible.reachable_in_any_head(self.chunk_size)  # (..., q), (..., k)
+        keys, values = memory.key, memory.value  # (..., k, _), or (..., k, key heads, _)
         if not memory.is_projected:
-            inputs = hide(keys, has_query), hide(values, has_query)
+            inputs = hide(keys, has_query), hide(values, has_query)  # no NaN reaches a kernel
             keys, values = self._keys_and_values(*inputs, self._sizes(query.shape[-1]))
         width, sizes = keys.shape[-1], (self.num_heads, values.shape[-1])
-        shown = hide(query, has_key)
+        shown = hide(query, has_key)  # (..., q, d)
         queries = self._project("query", (self.num_heads, width), shown)
         queries = self._turned(queries, offset)  # (..., q, heads, width)
         call = Call(
@@ -319,7 +319,7 @@ class MultiHeadBase(LayerBase):
         call = heads_first(call._replace(**self._dropout(train)))
         if gate is not None:  # as the context
             gate = before_length(gate, keys.shape[-2] if keys.shape[-2] < self.num_heads else None)
-        attended = compute(call)
+        attended = compute(call)  # context (..., heads, q, width), with heads in groups or not
         if gate is not None:
             attended = attended._replace(context=attended.context * gate)
         context, weights = heads_last(attended, visible.shape)  # (..., q, heads, width)
@@ -340,13 +340,13 @@ class MultiHeadBase(LayerBase):
         value = key if value is None else as_input("value", value, self.dtype)
         if key.shape[:-2] != cache.length.shape:
             raise ValueError(f"expected the batch axes {cache.length.shape}, got {key.shape}")
-        key, value = without_padding(key, lengths), without_padding(value, lengths)
-        finite = [jnp.isfinite(array).all(axis=-1) for array in (key, value)]
+        key, value = without_padding(key, lengths), without_padding(value, lengths)  # (..., t, _)
+        finite = [jnp.isfinite(array).all(axis=-1) for array in (key, value)]  # (..., t)
         key, value = (hide(array, is_finite) for array, is_finite in zip((key, value), finite))
         sizes = HeadSizes(cache.key.shape[-3], cache.key.shape[-1], cache.value.shape[-1])
-        projected = self._keys_and_values(key, value, sizes, cache.length)
+        projected = self._keys_and_values(key, value, sizes, cache.length)  # (..., t, key heads, _)
         keys, values = (
-            jnp.where(is_finite[..., None, None], array, jnp.nan)
+            jnp.where(is_finite[..., None, None], array, jnp.nan)  # (..., t, key heads, width)
             for array, is_finite in zip(projected, finite)
         )
         return keys, values
@@ -376,21 +376,21 @@ class MultiHeadBase(LayerBase):
         heads = self.num_heads
         sinks = self._param("sinks", nn.initializers.zeros, (heads,))
         shape = (heads,) if key_heads == heads else (key_heads, heads // key_heads)
-        make = functools.partial(with_sink, sinks.reshape(*shape, 1, 1))
-        return lens.around(make, self.normalizer)
+        make = functools.partial(with_sink, sinks.reshape(*shape, 1, 1))  # (*shape, 1, 1)
+        return lens.around(make, self.normalizer)  # a lens replaces what is inside the sinks
 
     def _turned(self, vectors: Array, offset: ArrayLike) -> Array:
         """Turns queries or keys `(..., t, heads, d)` from position `offset` on, if `rotary`."""
         if not self.rotary:
             return vectors
         turned = rotary(
-            jnp.swapaxes(vectors, -3, -2),
+            jnp.swapaxes(vectors, -3, -2),  # (..., heads, t, d)
             positions_from(offset, vectors.shape[-3])[..., None, :],  # (..., 1, t)
             features=self.rotary_features,
             max_period=self.rotary_max_period,
             frequencies=self.rotary_frequencies,
         )
-        return jnp.swapaxes(turned, -3, -2)
+        return jnp.swapaxes(turned, -3, -2)  # (..., t, heads, d)
 
     def _sizes(self, features: int) -> HeadSizes:
         """Returns the sizes of keys and values for queries of `features`."""
@@ -494,10 +494,10 @@ class MultiHeadAttention(MultiHeadBase, LinenShell, nn.Module):
             kernel_init=self.kernel_init,
             bias_init=self.bias_init,
             precision=self.precision,
-            dot_general=None if self.across else on_one_axis,
+            dot_general=None if self.across else on_one_axis,  # an axis that is cut stays one
             name=name,
             **dtypes,
-        )(inputs)
+        )(inputs)  # (..., *features)
         if self.query_key_norm and name in ("query", "key"):
             norm_class = self.query_key_norm
             norm = (
@@ -531,6 +531,6 @@ def on_one_axis(inputs: Array, kernel: Array, dimension_numbers: Any, **options:
         options["out_sharding"] = P(*cuts[0], *cuts[1][len(contracted) :])
         return jax.lax.dot_general(inputs, kernel, dimension_numbers, **options)
     batch, width = inputs.shape[:axes], math.prod(inputs.shape[axes:])
-    flat = kernel.reshape(width, -1)
-    product = jax.lax.dot(inputs.reshape(-1, width), flat, **options)
-    return product.reshape(*batch, *kernel.shape[len(contracted) :])
+    flat = kernel.reshape(width, -1)  # (c, features), each merged to one axis
+    product = jax.lax.dot(inputs.reshape(-1, width), flat, **options)  # (batch, features)
+    return product.reshape(*batch, *kernel.shape[len(contracted) :])  # (..., *features)

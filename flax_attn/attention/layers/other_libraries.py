@@ -83,7 +83,7 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
             **limits,
         )
         context, weights = heads_last(compute(call), call.visible.weights_shape)
-        context = lens.changed_context("", context)
+        context = lens.changed_context("", context)  # (..., q, heads, d)
         if module is not None:
             if weights is None:
                 raise ValueError("expected chunk_size=None with sow_weights=True")
@@ -172,12 +172,12 @@ def multi_head_params_from_torch(
     names = ("query", "key", "value")
     state = {name: jnp.asarray(array) for name, array in state.items()}
     if "in_proj_weight" in state:
-        weights = dict(zip(names, jnp.split(state.pop("in_proj_weight"), 3)))
+        weights = dict(zip(names, jnp.split(state.pop("in_proj_weight"), 3)))  # (d, d) each
     else:
         weights = {name: state.pop(f"{name[0]}_proj_weight") for name in names}
-    out = state.pop("out_proj.weight")
+    out = state.pop("out_proj.weight")  # (outputs, inputs), as PyTorch has kernels
     in_bias = state.pop("in_proj_bias", None)
-    biases = {} if in_bias is None else dict(zip(names, jnp.split(in_bias, 3)))
+    biases = {} if in_bias is None else dict(zip(names, jnp.split(in_bias, 3)))  # (d,) each
     out_bias = state.pop("out_proj.bias", None)
     if state:
         raise ValueError(f"expected no arrays without a parameter here, got {sorted(state)}")
@@ -186,9 +186,9 @@ def multi_head_params_from_torch(
     # The last axis, `d`, becomes `(heads, d / heads)`.
     in_heads = lambda array: array.reshape(*array.shape[:-1], num_heads, -1)
     params = {name: {"kernel": in_heads(weight.T)} for name, weight in weights.items()}
-    params["out"] = {"kernel": out.T.reshape(num_heads, -1, len(out))}
+    params["out"] = {"kernel": out.T.reshape(num_heads, -1, len(out))}  # (heads, d / heads, d)
     for name, bias in biases.items():
-        params[name]["bias"] = in_heads(bias)
+        params[name]["bias"] = in_heads(bias)  # (heads, d / heads)
     if out_bias is not None:
         params["out"]["bias"] = out_bias
     return params

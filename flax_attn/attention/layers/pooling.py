@@ -48,7 +48,7 @@ class AttentionPoolingBase(LayerBase):
         real positions in each batch row.
         """
         inputs = as_input("inputs", inputs, self.dtype)
-        inputs, visible = _without_padding(inputs, mask, lengths)
+        inputs, visible = _without_padding(inputs, mask, lengths)  # (..., t, d)
         options: Options = {"use_bias": self.use_bias, "kernel_init": self.kernel_init}
         hidden = inputs
         if self.hidden_features is not None:
@@ -57,7 +57,7 @@ class AttentionPoolingBase(LayerBase):
         scores = self._dense("energy", 1, hidden, **options)  # (..., t, 1)
         context, weights = _pool(self, scores, inputs, visible, need_weights)
         pooled = context[..., 0, :], None if weights is None else weights[..., 0, :]
-        return self._returned(Attended(*pooled), need_weights)
+        return self._returned(Attended(*pooled), need_weights)  # (..., d), (..., t)
 
 
 class AttentionPooling(AttentionPoolingBase, LinenShell, nn.Module):
@@ -104,7 +104,7 @@ class StructuredSelfAttentionBase(LayerBase):
         The arguments are those of `AttentionPooling`.
         """
         inputs = as_input("inputs", inputs, self.dtype)
-        inputs, visible = _without_padding(inputs, mask, lengths)
+        inputs, visible = _without_padding(inputs, mask, lengths)  # (..., t, d)
         options: Options = {"use_bias": False, "kernel_init": self.kernel_init}
         hidden = jnp.tanh(self._dense("hidden", self.hidden_features, inputs, **options))
         # "energies" are the scores: checkpoints have the parameter under this name.
@@ -161,13 +161,13 @@ class InputAttentionCellBase(LayerBase):
             raise ValueError(f"expected a carry of shape {shape}, got {carry.shape}")
         dense = functools.partial(self._dense, kernel_init=self.kernel_init)
         width = inputs.shape[-1]
-        from_state = dense("state_gate", width, carry, use_bias=False)
+        from_state = dense("state_gate", width, carry, use_bias=False)  # (..., d)
         gates = nn.sigmoid(from_state + dense("input_gate", width, inputs))  # (..., d)
-        scores = as_dtype_of(gates, as_number(self.alpha)) * gates
+        scores = as_dtype_of(gates, as_number(self.alpha)) * gates  # (..., d)
         weights = lens.normalized(masked_softmax, scores, self._path()).astype(inputs.dtype)
-        from_state = dense("state", self.features, carry, use_bias=False)
+        from_state = dense("state", self.features, carry, use_bias=False)  # (..., h)
         state = self.activation(from_state + dense("input", self.features, inputs * weights))
-        output = dense("output", self.out_features, state, use_bias=False)
+        output = dense("output", self.out_features, state, use_bias=False)  # (..., out_features)
         attended = self._returned(Attended(self.out_activation(output), weights))
         return state.astype(carry.dtype), attended  # a carry keeps its dtype
 
@@ -216,7 +216,7 @@ def diversity_penalty(weights: Float[Array, "*b r t"]) -> Float[Array, "*b"]:
 
     Source: Lin et al. 2017 (arXiv:1703.03130), eq. 8.
     """
-    overlap = jnp.einsum("...it,...jt->...ij", weights, weights)
+    overlap = jnp.einsum("...it,...jt->...ij", weights, weights)  # (..., r, r)
     identity = with_rank(jnp.eye(weights.shape[-2], dtype=weights.dtype), weights.ndim)
     return jnp.sum(jnp.square(overlap - identity), axis=(-2, -1))
 
@@ -237,8 +237,8 @@ def _pool(
 ) -> Attended:
     """Attends with scores `(..., t, hops)`, which stand for queries: they are their own score."""
     scores = jnp.swapaxes(scores, -1, -2)  # (..., hops, t)
-    visible = dataclasses.replace(visible, shape=scores.shape)
-    score = lambda query, key: query
+    visible = dataclasses.replace(visible, shape=scores.shape)  # for hops, which all see the same
+    score = lambda query, key: query  # (..., hops, t)
     wanted = layer._wants(need_weights)
     call = Call(scores, inputs, inputs, visible, score, need_weights=wanted, name=layer._path())
     return compute(call)

@@ -115,7 +115,7 @@ class LayerBase:
         **options: Any,
     ) -> Returned:
         """Attends from queries to keys and values, with other options of `make_call`."""
-        query, key, _ = inputs
+        query, key, _ = inputs  # (..., q, d), (..., k, d')
         call = make_call(
             *inputs,
             score=self._score(score, query, key),
@@ -205,5 +205,5 @@ def without_padding(inputs: Array, lengths: ArrayLike | None) -> Array:
     if lengths is None:
         return inputs
     leading, lengths = inputs.shape[:-2], as_lengths("lengths", lengths)
-    indices = with_rank(jnp.arange(inputs.shape[-2]), len(leading) + 1)
+    indices = with_rank(jnp.arange(inputs.shape[-2]), len(leading) + 1)  # (..., t)
     return hide(inputs, indices < jnp.broadcast_to(lengths, leading)[..., None])

@@ -70,15 +70,15 @@ class FeedForwardBase(LayerBase):
             self._dense,
             use_bias=self.use_bias,
             precision=self.precision,
-            dot_general=None if self.across else on_one_axis,
+            dot_general=None if self.across else on_one_axis,  # an axis that is cut stays one
         )
-        hidden = dense("hidden", self.features, inputs)
+        hidden = dense("hidden", self.features, inputs)  # (..., t, features)
         if self.gated:
             hidden *= self.activation(dense("gate", self.features, inputs))
         else:
             hidden = self.activation(hidden)
         hidden = self._drop(hidden, train)
-        return dense("out", inputs.shape[-1], hidden)
+        return dense("out", inputs.shape[-1], hidden)  # (..., t, d)
 
 
 class FeedForward(FeedForwardBase, LinenShell, nn.Module):
@@ -145,8 +145,8 @@ class EncoderBlockBase(LayerBase):
         attend = lambda x: as_attended(self.attention(x, **options))
         feed = lambda x: (self.feed_forward(x, **self._of_training(train)), None)
         attended, weights = add_part(self, "attention", attend, x, train=train)
-        read = x if self.parallel else None
-        x, _ = add_part(self, "feed_forward", feed, attended, read, train)
+        read = x if self.parallel else None  # the input of the block, not the sum
+        x, _ = add_part(self, "feed_forward", feed, attended, read, train)  # (..., t, d)
         return Attended(x, weights) if self.return_weights else cast(Attended, x)
 
 
@@ -254,7 +254,7 @@ class DecoderBlockBase(LayerBase):
             ValueError: segments beside a cache; lengths beside a cached memory; a memory without
                 `cross_attention`, or `cross_attention` without a memory.
         """
-        x = without_padding(as_input("inputs", inputs, self.dtype), lengths)
+        x = without_padding(as_input("inputs", inputs, self.dtype), lengths)  # (..., t, d)
         limits = Limits(mask=mask, bias=bias, window=window, prefix_lengths=prefix_lengths)
         rows: Options = {"query_lengths": lengths, "query_segments": segments}
         if cache is None:
@@ -274,7 +274,7 @@ class DecoderBlockBase(LayerBase):
             )
         feed = lambda x: (self.feed_forward(x, **self._of_training(train)), None)
         read = x if self.parallel else None
-        x, _ = add_part(self, "feed_forward", feed, attended, read, train)
+        x, _ = add_part(self, "feed_forward", feed, attended, read, train)  # (..., t, d)
         if cache is None and not self.return_weights:
             return cast(DecodedBlock, x)
         return DecodedBlock(x, weights, cross_weights, cache)
@@ -365,18 +365,18 @@ class BlockStack(nn.Module):
         """
 
         def call(block: Tree, x: Array, _: Tree = None) -> tuple[Array, Array | None]:
-            context, weights, *_ = block(x, **options)
+            context, weights, *_ = block(x, **options)  # (..., t, d), (..., heads, t, t)
             return context, weights
 
         call = nn.remat(call, prevent_cse=not self.scan) if self.remat else call
         if self.scan:
             step = nn.scan(
                 call,
-                variable_axes={"params": 0, "intermediates": 0},
-                split_rngs={"params": True, "dropout": True},
+                variable_axes={"params": 0, "intermediates": 0},  # blocks are the first axis
+                split_rngs={"params": True, "dropout": True},  # each block draws its own
                 length=self.num_blocks,
             )
-            return Attended(*step(self.block, inputs, None))
+            return Attended(*step(self.block, inputs, None))  # weights (blocks, ..., heads, t, t)
         x, weights = inputs, []
         for i in range(self.num_blocks):
             x, of_block = call(self.block.copy(name=f"blocks_{i}"), x)
@@ -402,7 +402,7 @@ def add_part(
         raise ValueError(f"expected {name} to return the shape {x.shape}, got {context.shape}")
     if block.output_norm:
         context = block._normed(f"{name}_output_norm", context)
-    x = x + block._drop(context, train)
+    x = x + block._drop(context, train)  # (..., t, d)
     if block.pre_norm or block.output_norm:
         return x, others
     return block._normed(f"{name}_norm", x), others
@@ -420,8 +420,8 @@ def _without_hidden(x: Array, attention: MultiHeadBase, limits: Limits) -> Array
     lengths, segments = limits.get("query_lengths"), limits.get("query_segments")
     limits = limits | {"key_lengths": lengths, "key_segments": segments}
     visible = make_visibility((*x.shape[:-2], heads, length, length), (heads,), **limits)
-    has_key, has_query = visible.reachable_in_any_head(attention.chunk_size)
-    return hide(x, has_key | has_query | jnp.isfinite(x).all(axis=-1))
+    has_key, has_query = visible.reachable_in_any_head(attention.chunk_size)  # (..., t)
+    return hide(x, has_key | has_query | jnp.isfinite(x).all(axis=-1))  # finite vectors stay
 
 
 def check_parallel(

@@ -51,9 +51,9 @@ class LearnedScore(Shell):
 
     def _add_vector(self, name: str, rngs: nnx.Rngs, init: Initializer, features: int) -> None:
         """Adds a vector, initialised as a column of a kernel, without its sharding."""
-        value = init(rngs.params(), (features, 1), self.param_dtype)
+        value = init(rngs.params(), (features, 1), self.param_dtype)  # initialisers need two axes
         value = getattr(value, "raw_value", value)  # of `nnx.with_partitioning`
-        setattr(self, name, nnx.Param(value[..., 0]))
+        setattr(self, name, nnx.Param(value[..., 0]))  # (features,)
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
@@ -72,7 +72,7 @@ class ConcatScore(learned.ConcatScoreBase, LearnedScore):
     """Computes `scores.concat`, `v · tanh([q; k] W)`."""
 
     def _make_params(self, rngs: nnx.Rngs) -> None:
-        shape = sum(self._widths()), self.features
+        shape = sum(self._widths()), self.features  # (d + e, h)
         self._add_kernel("kernel", rngs, self.kernel_init, shape)
         self._add_vector("vector", rngs, self.kernel_init, self.features)
 

@@ -44,7 +44,7 @@ class MultiHeadAttention(MultiHeadBase, Shell):
             param_dtype=self.param_dtype,
             precision=self.precision,
             promote_dtype=as_inputs_are,
-            dot_general=None if self.across else on_one_axis,
+            dot_general=None if self.across else on_one_axis,  # an axis that is cut stays one
             kernel_metadata=self.kernel_metadata,
             bias_metadata=self.bias_metadata,
             rngs=rngs,
@@ -89,6 +89,6 @@ class MultiHeadAttention(MultiHeadBase, Shell):
         inputs: Array,
         axis: int | tuple[int, ...] = -1,
     ) -> Array:
-        del features, axis
-        outputs, norm = getattr(self, name)(inputs), f"{name}_ln"
+        del features, axis  # the projection was made with both
+        outputs, norm = getattr(self, name)(inputs), f"{name}_ln"  # (..., *features)
         return self._normed(norm, outputs) if hasattr(self, norm) else outputs

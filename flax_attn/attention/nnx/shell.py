@@ -72,11 +72,11 @@ class Shell(LayerBase, nnx.Module):
         return self.path
 
     def _param(self, name: str, init: Initializer, shape: tuple[int, ...]) -> Array:
-        del init, shape
+        del init, shape  # the parameter was made with both
         return getattr(self, name)[...]
 
     def _dense(self, name: str, features: int, inputs: Array, **options: Tree) -> Array:
-        del features, options
+        del features, options  # the dense layer was made with both
         return getattr(self, name)(inputs)
 
     def _normed(self, name: str, inputs: Array) -> Array:
@@ -104,7 +104,7 @@ class Shell(LayerBase, nnx.Module):
         return self.stream()
 
     def _score(self, score: Tree, query: Array, key: Array) -> Score:
-        del query, key
+        del query, key  # the score was made with their widths
         bound = getattr(score, "bound", None)  # of a `LearnedScore`
         return score if bound is None else bound()
 

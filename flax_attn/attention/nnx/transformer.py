@@ -119,13 +119,13 @@ class BlockStack(nnx.Module):
         """
 
         def call(block: Tree, x: Array) -> tuple[Array, Array | None]:
-            context, weights, *_ = block(x, **options)
+            context, weights, *_ = block(x, **options)  # (..., t, d), (..., heads, t, t)
             return context, weights
 
         call = nnx.remat(call) if self.remat else call
         if self.scan:
             step = nnx.scan(lambda x, block: call(block, x), in_axes=(nnx.Carry, 0))
-            return Attended(*step(inputs, self.blocks))
+            return Attended(*step(inputs, self.blocks))  # weights (blocks, ..., heads, t, t)
         x, weights = inputs, []
         blocks: Tree = self.blocks
         for block in blocks:
