@@ -526,11 +526,11 @@ def on_one_axis(inputs: Array, kernel: Array, dimension_numbers: Any, **options:
     """
     (contracted, _), _ = dimension_numbers
     axes = inputs.ndim - len(contracted)
-    if platforms.has_explicit_axes(inputs):
+    if any(map(platforms.has_explicit_axes, (inputs, kernel))):
         cuts = jax.typeof(inputs).sharding.spec[:axes], jax.typeof(kernel).sharding.spec
         options["out_sharding"] = P(*cuts[0], *cuts[1][len(contracted) :])
         return jax.lax.dot_general(inputs, kernel, dimension_numbers, **options)
     batch, width = inputs.shape[:axes], math.prod(inputs.shape[axes:])
-    flat = kernel.reshape(width, -1)  # (c, features), each merged to one axis
+    flat = kernel.reshape(math.prod(kernel.shape[: len(contracted)]), -1)  # (c, features)
     product = jax.lax.dot(inputs.reshape(-1, width), flat, **options)  # (batch, features)
     return product.reshape(*batch, *kernel.shape[len(contracted) :])  # (..., *features)

@@ -31,9 +31,18 @@ def test_inputs_may_be_cut_over_an_explicit_axis_of_a_mesh():
     variables = init(layer, X)
     context = jax.jit(layer.apply)(variables, cut).context
     assert jax.typeof(context).sharding.spec == PartitionSpec("data", None, None)
-    np.testing.assert_allclose(context, apply(layer, variables, X).context, atol=1e-6)
+    expected = apply(layer, variables, X).context
+    np.testing.assert_allclose(context, expected, atol=1e-6)
     with pytest.raises(ValueError, match="auto_axes"):
         layer.clone(chunk_size=2).apply(variables, cut)
+    query = variables["params"]["query"]
+    query["kernel"] = jax.device_put(
+        query["kernel"], NamedSharding(mesh, PartitionSpec(None, "data"))
+    )
+    outside = jnp.asarray(X)
+    with jax.set_mesh(mesh):
+        context = jax.jit(layer.apply)(variables, outside).context
+    np.testing.assert_allclose(context, expected, atol=1e-6)
 
 
 def test_512_features_in_8_heads_have_1050624_parameters():
