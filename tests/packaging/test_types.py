@@ -22,12 +22,14 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from flax import nnx
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 import flax_attn
 from flax_attn import Prediction, Run
 from flax_attn.attention import MultiHeadAttention, attend
+from flax_attn.attention import nnx as fx
 from flax_attn.data import shapes
 
 FEATURES = {"model.features": 8, "data.num_train": 200}
@@ -60,6 +62,10 @@ flax_attn.plot.attention_on_text(prediction.tokens, weights)
 context, of_heads = attend(np.ones((2, 3)), np.ones((4, 3)), np.ones((4, 1)))
 if of_heads is not None:
     flax_attn.plot.attention(of_heads)
+rngs = nnx.Rngs(0)
+feed = fx.FeedForward(8, nnx.gelu, in_features=4, rngs=rngs)
+heads = fx.MultiHeadAttention(2, in_features=4, rngs=rngs)
+block = fx.DecoderBlock(heads, None, feed, pre_norm=False, norm=nnx.RMSNorm, rngs=rngs)
 page = flax_attn.show(np.ones((2, 2)), rows=["a", "b"], mask=np.tri(2) > 0, title="one", height=9)
 pages: list[Path] = [
     flax_attn.show(context, ["a"], range(4), title="one").save(Path("page.html")),
@@ -98,10 +104,15 @@ TYPES = {  # a word of the type of each expression
     "prediction.target_tokens": "list[list[list[str]]]",
     "MultiHeadAttention(2)": "MultiHeadAttention",
     "of_heads": "Array",
+    "block": "DecoderBlock",
+    "block.attention.init_cache((2,), 8)": "KeyValueCache",
 }
 WRONG = """
 import numpy as np
 import flax_attn
+from flax import nnx
+from flax_attn.attention import nnx as fx
+import flax_attn.attention as fa
 from flax_attn.attention import MultiHeadAtention
 run = flax_attn.load(3)
 prediction = flax_attn.load("runs/shapes_cnn").predict()
@@ -115,6 +126,15 @@ flax_attn.show(np.ones((2, 2)), rows=3)
 flax_attn.show(np.ones((2, 2)), tokens=["a", "b"])
 flax_attn.load("runs/shapes_cnn").predict(print).output
 flax_attn.load("runs/shapes_cnn").summary["metric"]
+fa.MultiHeadAttention(2, dropout=0.1)
+fa.MultiHeadAttention("2")
+fa.EncoderBlock(fa.MultiHeadAttention(2))
+fx.MultiHeadAttention(2, in_features=4, dropout=0.1, rngs=nnx.Rngs(0))
+fx.MultiHeadAttention("2", in_features=4, rngs=nnx.Rngs(0))
+fx.MultiHeadAttention(2, in_features=4)
+fx.FeedForward(8, in_features="4", rngs=nnx.Rngs(0))
+fx.LearnedPositions(8, 4)
+fx.BlockStack(fx.EncoderBlock, 2)
 """
 OPEN = r"d?type\[Any\]|tuple\[Any, \.\.\.\]|Mapping\[str, Any\]"  # of NumPy, JAX, a tree of arrays
 
@@ -183,5 +203,5 @@ def test_each_wrong_line_of_a_users_file_is_an_error(check, tmp_path):
     path.write_text(WRONG)
     errors, _ = check(path)
     lines = WRONG.splitlines()
-    assert set(range(4, len(lines) + 1)) <= errors.keys()
-    assert not {1, 2, 3} & errors.keys()
+    assert set(range(7, len(lines) + 1)) <= errors.keys()
+    assert not set(range(1, 7)) & errors.keys()

@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.typing import Initializer, PrecisionLike
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
@@ -526,9 +527,11 @@ def on_one_axis(inputs: Array, kernel: Array, dimension_numbers: Any, **options:
     """
     (contracted, _), _ = dimension_numbers
     axes = inputs.ndim - len(contracted)
-    if any(map(platforms.has_explicit_axes, (inputs, kernel))):
-        cuts = jax.typeof(inputs).sharding.spec[:axes], jax.typeof(kernel).sharding.spec
-        options["out_sharding"] = P(*cuts[0], *cuts[1][len(contracted) :])
+    if explicit := list(filter(platforms.has_explicit_axes, (kernel, inputs))):
+        cuts = (jax.typeof(array).sharding.spec for array in (inputs, kernel))
+        rows, features = next(cuts)[:axes], next(cuts)[len(contracted) :]
+        mesh = jax.typeof(explicit[0]).sharding.mesh
+        options["out_sharding"] = NamedSharding(mesh, P(*rows, *features))
         return jax.lax.dot_general(inputs, kernel, dimension_numbers, **options)
     batch, width = inputs.shape[:axes], math.prod(inputs.shape[axes:])
     flat = kernel.reshape(math.prod(kernel.shape[: len(contracted)]), -1)  # (c, features)

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,8 @@ from flax_attn.attention.layers.shells import Norm
 from flax_attn.attention.nnx.multi_head import MultiHeadAttention
 from flax_attn.attention.nnx.shell import NO_METADATA, Metadata, Shell
 from flax_attn.types import Options, Tree
+
+NOT_CUT: Options = {nnx.PARTITION_NAME: None}  # the axis of the blocks in the parameters' sharding
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
@@ -45,6 +46,7 @@ class EncoderBlock(transformer.EncoderBlockBase, Shell):
             `param_dtype` and `rngs`.
     """
 
+    attention: MultiHeadAttention = dataclasses.field(kw_only=False)
     norm: Norm = nnx.LayerNorm
 
     def _make_params(self, rngs: nnx.Rngs) -> None:
@@ -61,6 +63,8 @@ class DecoderBlock(transformer.DecoderBlockBase, Shell):
         cross_attention: the attention to the memory; None for a language model, which has none.
     """
 
+    attention: MultiHeadAttention = dataclasses.field(kw_only=False)
+    cross_attention: MultiHeadAttention | None = dataclasses.field(kw_only=False)
     norm: Norm = nnx.LayerNorm
 
     def _make_params(self, rngs: nnx.Rngs) -> None:
@@ -73,7 +77,7 @@ def _add_norms(block: EncoderBlock | DecoderBlock, parts: tuple[str, ...], rngs:
     """Adds the norms of a block around its parts."""
     ends = ["_norm"] if block.pre_norm or not block.output_norm else []
     ends += ["_output_norm"] if block.output_norm else []
-    width = cast(MultiHeadAttention, block.attention).in_features
+    width = block.attention.in_features
     for name in (part + end for part in parts for end in ends):
         block._add_norm(name, block.norm, width, rngs, epsilon=block.epsilon)
 
@@ -106,7 +110,7 @@ class BlockStack(nnx.Module):
         self.num_blocks, self.scan, self.remat = num_blocks, scan, remat
         if scan:
             split = nnx.split_rngs(splits=num_blocks)
-            self.blocks = split(nnx.vmap(make, in_axes=0, out_axes=0))(rngs)
+            self.blocks = split(nnx.vmap(make, transform_metadata=NOT_CUT))(rngs)
         else:
             self.blocks = nnx.List([make(rngs) for _ in range(num_blocks)])
 
@@ -124,7 +128,10 @@ class BlockStack(nnx.Module):
 
         call = nnx.remat(call) if self.remat else call
         if self.scan:
-            step = nnx.scan(lambda x, block: call(block, x), in_axes=(nnx.Carry, 0))
+            in_axes = (nnx.Carry, 0)
+            step = nnx.scan(
+                lambda x, block: call(block, x), in_axes=in_axes, transform_metadata=NOT_CUT
+            )
             return Attended(*step(inputs, self.blocks))  # weights (blocks, ..., heads, t, t)
         x, weights = inputs, []
         blocks: Tree = self.blocks
