@@ -3,6 +3,7 @@ last bit; and they keep the conventions of nnx.
 """
 
 import functools
+import pickle
 
 import chex
 import flax.linen as nn
@@ -312,6 +313,7 @@ def test_dropout_is_on_where_nnx_says_so(name):
     expected = call(module)
     np.testing.assert_array_equal(call(module), expected)
     np.testing.assert_array_equal(call(nnx.view(module, deterministic=True)), expected)
+    assert "deterministic" in nnx.view_info(module)
     assert not np.array_equal(call(nnx.view(module, deterministic=False)), expected)
     if name != "bridged":
         assert not np.array_equal(call(module, train=True), expected)
@@ -396,6 +398,30 @@ def test_metadata_and_sharded_initialisers_reach_the_parameters():
         assert kernel.get_metadata()["spec"] == "rows"
 
 
+@pytest.mark.parametrize("scan", [False, True])
+def test_the_sharding_of_a_stack_is_that_of_its_blocks(scan):
+    def make(rngs):
+        init = nnx.with_partitioning(nnx.initializers.lecun_normal(), (None, "heads"))
+        attention = fx.MultiHeadAttention(H, in_features=D, kernel_init=init, rngs=rngs)
+        return fx.EncoderBlock(attention, made(fx, "FeedForward", 16), rngs=rngs)
+
+    with jax.set_mesh(jax.make_mesh((1,), ("heads",), (jax.sharding.AxisType.Auto,))):
+        stack = fx.BlockStack(make, 2, scan=scan, rngs=nnx.Rngs(0))
+        blocks = nnx.get_partition_spec(nnx.state(stack))["blocks"]
+        assert nnx.jit(lambda stack: stack(X))(stack).context.shape == X.shape
+    specs = [
+        (blocks if scan else blocks[0])["attention"][name]["kernel"] for name in ("key", "out")
+    ]
+    expected = jax.P(None, None, "heads") if scan else jax.P(None, "heads")
+    assert [spec.get_value() for spec in specs] == [expected] * 2
+
+
+def test_attention_is_pickled():
+    layer = heads(fx, dropout_rate=0.5)
+    layer.eval()
+    chex.assert_trees_all_equal(pickle.loads(pickle.dumps(layer))(X), layer(X))
+
+
 def test_modules_and_examples_are_mapped():
     @nnx.split_rngs(splits=3)
     @nnx.vmap
@@ -472,7 +498,12 @@ def test_one_program_serves_all_modules_of_the_same_attributes():
     make = lambda seed: (
         heads(fx, score=True)
         if seed is None
-        else fx.MultiHeadAttention(H, in_features=D, rngs=nnx.Rngs(seed))
+        else fx.MultiHeadAttention(
+            H,
+            in_features=D,
+            kernel_init=nnx.with_metadata(nnx.initializers.lecun_normal(), spec="heads"),
+            rngs=nnx.Rngs(seed),
+        )
     )
     contexts = [call(module) for module in (make(0), make(1), nnx.clone(make(0)))]
     assert len(traces) == 1

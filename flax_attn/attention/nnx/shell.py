@@ -42,6 +42,8 @@ class Shell(LayerBase, nnx.Module):
             self._make_params(rngs)
         for name in ("kernel_metadata", "bias_metadata", "metadata"):
             vars(self).pop(name, None)  # the variables hold it
+        for name in ("kernel_init", "bias_init", "embedding_init"):
+            vars(self).pop(name, None)  # closures are not pickled, and each calls for a program
 
     def _make_params(self, rngs: nnx.Rngs) -> None:
         """Makes the parameters under the names by which the computation asks for them."""
@@ -119,8 +121,8 @@ class Shell(LayerBase, nnx.Module):
         """Sets whether there is no dropout, for `nnx.view`.
 
         Args:
-            deterministic: whether there is none where a call does not say.
-        """
+          deterministic: whether there is none where a call does not say.
+        """  # `nnx.view_info` reads two spaces
         if deterministic is not None:
             self.deterministic = deterministic
 
