@@ -519,7 +519,7 @@ REFUSED = {
     "no block, logits": (heads.logits_by_block, Alone(), TOKENS, r"one stack .* got \[\]"),
     "two stacks": (heads.logits_by_block, TRANSLATION, PAIR, r"got \['decoder_', 'encoder_'\]"),
     "attention that is made": (heads.direct, Made(), TOKENS, "attention a field of the block"),
-    "another norm": (heads.direct, Grouped(), TOKENS, "norms of flax.linen, got GroupNorm"),
+    "another norm": (heads.direct, Grouped(), TOKENS, "norms of Flax, got GroupNorm"),
 }
 
 

@@ -18,6 +18,7 @@ the end of this file. Dropout of the weights stands here, too.
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,8 +51,13 @@ def across_queries(normalizer: Normalizer) -> Normalizer:
 
     Mark a function that calls a marked normaliser, too.
     """
-    normalizer.across_queries = True  # pyright: ignore
-    return normalizer
+
+    @functools.wraps(normalizer)
+    def whole(*args: Any, **kwargs: Any) -> Array:  # Any: a normaliser has options of its own
+        return normalizer(*args, **kwargs)
+
+    whole.across_queries = True  # pyright: ignore
+    return whole
 
 
 def needs_all_queries(normalizer: Normalizer) -> bool:

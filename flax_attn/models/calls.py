@@ -97,7 +97,8 @@ def parts_of(module: "Module", path: Path) -> list[Path]:
     library, fields = library_of(module), vars(module).items()
     modules = {name: field for name, field in fields if isinstance(field, library.Module)}
     modules.pop("parent", None)
-    parts = [(*path, name) for name, field in modules.items() if not is_norm(field)]
+    at = lambda name, field: field.path if library is nn else (*path, name)
+    parts = [at(name, field) for name, field in modules.items() if not is_norm(field)]
     has_attention = any(isinstance(field, MultiHeadBase) for field in modules.values())
     return parts if has_attention and path else []
 

@@ -160,10 +160,6 @@ REFUSED = {
         "a temperature of 0": (lambda: fa.hard(X, temperature=0.0), "temperature"),
         "the largest 0": (lambda: fa.top_k(X, k=0), "k of 1"),
         "blocks of 0": (attend(chunk_size=0), "chunk_size"),
-        "a normalizer of all queries in blocks": (
-            attend(normalizer=lambda scores, mask: fa.monotonic_hard(scores, mask), chunk_size=2),
-            "monotonic_hard",
-        ),
         "dropout without a key": (in_heads(dropout_rate=0.1), "dropout_rng"),
         "a rate of 1": (in_heads(dropout_rate=1.0, dropout_rng=KEY), "dropout_rate"),
         "a rate of 50": (

@@ -36,7 +36,7 @@ PARAMS = {
     "Bahdanau": (shapes(Seq2Seq(11, 11), TEXTS), 0),
     "LSTM": (shapes(LSTM(), SIGNALS), 0),
     "gated": (shapes(fa.MultiHeadAttention(2, output_gate=True, sinks=True), SIGNALS), 4),
-    "nnx": (lambda: nnx.state(NnxAttention(2, 4, rngs=nnx.Rngs(0)), nnx.Param), 3),
+    "nnx": (lambda: nnx.state(NnxAttention(2, in_features=4, rngs=nnx.Rngs(0)), nnx.Param), 3),
     "partitioned": (shapes(Placed(), SIGNALS), 1),
 }
 

@@ -160,12 +160,12 @@ class InputAttentionCellBase(LayerBase):
         if carry.shape != (shape := (*inputs.shape[:-1], self.features)):
             raise ValueError(f"expected a carry of shape {shape}, got {carry.shape}")
         dense = functools.partial(self._dense, kernel_init=self.kernel_init)
-        width = inputs.shape[-1]
-        from_state = dense("state_gate", width, carry, use_bias=False)  # (..., d)
+        width, hidden = inputs.shape[-1], carry.astype(inputs.dtype)  # (..., h)
+        from_state = dense("state_gate", width, hidden, use_bias=False)  # (..., d)
         gates = nn.sigmoid(from_state + dense("input_gate", width, inputs))  # (..., d)
         scores = as_dtype_of(gates, as_number(self.alpha)) * gates  # (..., d)
         weights = lens.normalized(masked_softmax, scores, self._path()).astype(inputs.dtype)
-        from_state = dense("state", self.features, carry, use_bias=False)  # (..., h)
+        from_state = dense("state", self.features, hidden, use_bias=False)  # (..., h)
         state = self.activation(from_state + dense("input", self.features, inputs * weights))
         output = dense("output", self.out_features, state, use_bias=False)  # (..., out_features)
         attended = self._returned(Attended(self.out_activation(output), weights))
