@@ -6,7 +6,7 @@ do. Letters: `q`, `k` query and key positions, `d`, `e` features.
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated
 
 import jax
@@ -66,7 +66,7 @@ FOREIGN = {
 FARTHEST = 2**30  # a bound beyond it hides nothing; positions and their sums stay below 2**31
 
 
-def check_expected(others: Mapping[str, object]) -> None:
+def check_expected(others: Iterable[str]) -> None:
     """Raises a TypeError for an argument that no function here has."""
     for name in others:
         hint = f"; here it is {FOREIGN[name]}" if name in FOREIGN else ""

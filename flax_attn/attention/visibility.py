@@ -76,7 +76,11 @@ class SelfLimits(TypedDict, total=False):
 def of_self(
     lengths: ArrayLike | None = None, segments: ArrayLike | None = None, **limits: Unpack[Limits]
 ) -> Limits:
-    """Makes limits in which lengths and segments are those of queries and keys."""
+    """Makes limits in which lengths and segments are those of queries and keys.
+
+    Raises a TypeError for a limit that is none of `SelfLimits`, such as `key_lengths`.
+    """
+    check_expected(limits.keys() - SelfLimits.__annotations__)
     return {
         **limits,
         "query_lengths": lengths,

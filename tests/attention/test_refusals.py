@@ -82,6 +82,16 @@ REFUSED = {
         "integers for a query": (attend(query=X.astype(int)), "query"),
         "an additive mask": (attend(mask=NUMBERS), "bias="),
         "an additive mask in a layer": (making(ATTENTION, X, mask=NUMBERS), "bias="),
+        "lengths of keys of self-attention": (
+            making(fa.SelfAttention(4, 4), X, key_lengths=jnp.ones(B, int)),
+            "key_lengths",
+        ),
+        "lengths of queries in a block": (
+            making(
+                fa.EncoderBlock(ATTENTION, fa.FeedForward(4)), X, query_lengths=jnp.ones(B, int)
+            ),
+            "query_lengths",
+        ),
         "a mask function of numbers": (attend(mask=lambda q, k: q - k), "bias="),
         "a boolean bias": (attend(bias=PAIRS), "mask="),
         "masks in a list": (lambda: fa.masks.combine([PAIRS, PAIRS]), "list"),
@@ -140,7 +150,7 @@ REFUSED = {
         "a length below 0": (in_heads(query_lengths=np.array([3, -1])), "query_lengths"),
         "lengths of other rows": (in_heads(key_lengths=np.ones(3, int)), "key_lengths"),
         "a window below 0": (in_heads(window=(-1, 0)), "window"),
-        "no reach": (lambda: fa.PredictiveLocalAttention(0, 3), "reach"),
+        "no reach": (making(fa.PredictiveLocalAttention(0, 3), X, X), "reach"),
         "a prefix of all": (attend(prefix_lengths=2), "causal"),
         "segments of queries alone": (attend(query_segments=np.ones((B, T), int)), "key_segments"),
         "segments of fewer tokens": (
