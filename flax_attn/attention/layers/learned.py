@@ -206,7 +206,7 @@ class LearnedPositionsBase(LayerBase):
                 f"{first if first < 0 else last} on"
             )
         shape = (self.max_length, self.features)
-        table = jnp.asarray(self._param("embedding", self.embedding_init, shape))  # (max_length, d)
+        table = self._param("embedding", self.embedding_init, shape)  # (max_length, d)
         table = table if self.dtype is None else table.astype(self.dtype)
         positions = positions_from(offset, length)  # (..., t)
         # An index below 0 would count from the end of the table.

@@ -134,7 +134,7 @@ class LinenShell(LayerBase):
         return "" if self.scope is None else "/".join(self.path)
 
     def _param(self: Any, name: str, init: Initializer, shape: tuple[int, ...]) -> Array:
-        return self.param(name, init, shape, self.param_dtype)
+        return jnp.asarray(self.param(name, init, shape, self.param_dtype))  # may be of NumPy
 
     def _dense(self: Any, name: str, features: int, inputs: Array, **options: Tree) -> Array:
         dtypes: Options = {"dtype": inputs.dtype, "param_dtype": self.param_dtype}
