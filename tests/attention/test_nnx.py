@@ -251,6 +251,33 @@ def test_a_stack_of_blocks_is_that_of_linen(scan, remat):
     chex.assert_trees_all_close(plain.apply({"params": split}, X, **SELF), expected[1], atol=1e-5)
 
 
+@pytest.mark.parametrize("scan", [False, True])
+def test_a_stack_takes_blocks_that_return_the_context_alone(scan):
+    alone = fa.EncoderBlock(fa.MultiHeadAttention(H), fa.FeedForward(16), return_weights=False)
+    layer, stack = (
+        fa.BlockStack(one, 2, scan=scan) for one in (alone, alone.clone(return_weights=True))
+    )
+    variables = layer.init(jax.random.key(0), X)
+    context, weights = layer.apply(variables, X)
+    np.testing.assert_array_equal(context, stack.apply(variables, X).context)
+    assert weights is None
+
+
+def test_a_stack_keeps_the_axis_of_its_blocks_whole():
+    mesh = jax.make_mesh((1,), ("hidden",), (jax.sharding.AxisType.Auto,))
+    sharded = {"out_sharding": (None, "hidden")}
+    make = lambda rngs: fx.EncoderBlock(
+        fx.MultiHeadAttention(H, in_features=D, rngs=rngs),
+        fx.FeedForward(16, in_features=D, kernel_metadata=sharded, rngs=rngs),
+        rngs=rngs,
+    )
+    with jax.set_mesh(mesh):
+        module = fx.BlockStack(make, 3, scan=True, rngs=nnx.Rngs(0))
+        assert module(X).context.shape == X.shape
+    kernel = module.blocks.feed_forward.hidden.kernel
+    assert kernel.get_metadata("out_sharding") == (None, None, "hidden")
+
+
 @pytest.mark.parametrize("options", [{}, {"rotary": True}, {"num_heads": 4, "num_key_heads": 2}])
 def test_decoding_is_that_of_linen(options):
     """A prompt with one shorter row comes first, then a token. With `rotary`, in a window."""

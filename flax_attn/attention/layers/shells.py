@@ -181,9 +181,9 @@ def apply_norm(norm: Norm, inputs: Array, **options: Any) -> Array:
         return norm(**options)(inputs)
 
 
-def as_attended(result: Attended | Array) -> Attended:
-    """Returns the result of an attention, also of one with `return_weights=False`."""
-    return result if isinstance(result, Attended) else Attended(result, None)
+def as_attended(result: tuple | Array) -> Attended:
+    """Returns context and weights of a layer, also of one with `return_weights=False`."""
+    return Attended(*result[:2]) if isinstance(result, tuple) else Attended(result, None)
 
 
 def as_input(name: str, array: ArrayLike, dtype: DTypeLike | None = None) -> Array:

@@ -342,7 +342,7 @@ class BlockStack(nn.Module):
 
     Attributes:
         block: a block, of which every one of the stack is a copy.
-        num_blocks: of the stack.
+        num_blocks: number of blocks.
         scan: whether one program of a block runs in a loop, so that the time of compilation does
             not grow with the blocks. The parameters in `block` then have a first axis of them, and
             all blocks have one path. Else they are in `blocks_0`, `blocks_1` and so on.
@@ -363,11 +363,7 @@ class BlockStack(nn.Module):
             `Attended` with the outputs of the last block, and the weights of all blocks, which are
             the first axis, or None.
         """
-
-        def call(block: Tree, x: Array, _: Tree = None) -> tuple[Array, Array | None]:
-            context, weights, *_ = block(x, **options)  # (..., t, d), (..., heads, t, t)
-            return context, weights
-
+        call: Tree = lambda block, x, _=None: tuple(as_attended(block(x, **options)))
         call = nn.remat(call, prevent_cse=not self.scan) if self.remat else call
         if self.scan:
             step = nn.scan(
@@ -375,6 +371,7 @@ class BlockStack(nn.Module):
                 variable_axes={"params": 0, "intermediates": 0},  # blocks are the first axis
                 split_rngs={"params": True, "dropout": True},  # each block draws its own
                 length=self.num_blocks,
+                metadata_params={nn.PARTITION_NAME: None},  # the axis of blocks stays whole
             )
             return Attended(*step(self.block, inputs, None))  # weights (blocks, ..., heads, t, t)
         x, weights = inputs, []

@@ -11,12 +11,10 @@ from jaxtyping import Array, Float
 from flax_attn.attention.core import Attended
 from flax_attn.attention.layers import transformer
 from flax_attn.attention.layers.multi_head import on_one_axis
-from flax_attn.attention.layers.shells import Norm
+from flax_attn.attention.layers.shells import Norm, as_attended
 from flax_attn.attention.nnx.multi_head import MultiHeadAttention
 from flax_attn.attention.nnx.shell import NO_METADATA, Metadata, Shell
 from flax_attn.types import Options, Tree
-
-NOT_CUT: Options = {nnx.PARTITION_NAME: None}  # the axis of the blocks in the parameters' sharding
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
@@ -82,6 +80,9 @@ def _add_norms(block: EncoderBlock | DecoderBlock, parts: tuple[str, ...], rngs:
         block._add_norm(name, block.norm, width, rngs, epsilon=block.epsilon)
 
 
+WHOLE_AXIS = {nnx.PARTITION_NAME: None}  # the axis of blocks stays whole where others are sharded
+
+
 class BlockStack(nnx.Module):
     """A stack of blocks of one shape, each with its own parameters.
 
@@ -90,7 +91,7 @@ class BlockStack(nnx.Module):
 
     Args:
         make: a function of `rngs` that makes a block.
-        num_blocks: of the stack.
+        num_blocks: number of blocks.
         scan: whether one program of a block runs in a loop, so that the time of compilation does
             not grow with the blocks. The parameters in `blocks` then have a first axis of them.
         remat: whether the gradient computes the activations within a block again, instead of
@@ -110,7 +111,7 @@ class BlockStack(nnx.Module):
         self.num_blocks, self.scan, self.remat = num_blocks, scan, remat
         if scan:
             split = nnx.split_rngs(splits=num_blocks)
-            self.blocks = split(nnx.vmap(make, transform_metadata=NOT_CUT))(rngs)
+            self.blocks = split(nnx.vmap(make, transform_metadata=WHOLE_AXIS))(rngs)
         else:
             self.blocks = nnx.List([make(rngs) for _ in range(num_blocks)])
 
@@ -121,17 +122,11 @@ class BlockStack(nnx.Module):
             `Attended` with the outputs of the last block, and the weights of all blocks, which are
             the first axis, or None.
         """
-
-        def call(block: Tree, x: Array) -> tuple[Array, Array | None]:
-            context, weights, *_ = block(x, **options)  # (..., t, d), (..., heads, t, t)
-            return context, weights
-
+        call: Tree = lambda block, x: tuple(as_attended(block(x, **options)))
         call = nnx.remat(call) if self.remat else call
         if self.scan:
-            in_axes = (nnx.Carry, 0)
-            step = nnx.scan(
-                lambda x, block: call(block, x), in_axes=in_axes, transform_metadata=NOT_CUT
-            )
+            axes: Options = {"in_axes": (nnx.Carry, 0), "transform_metadata": WHOLE_AXIS}
+            step = nnx.scan(lambda x, block: call(block, x), **axes)
             return Attended(*step(inputs, self.blocks))  # weights (blocks, ..., heads, t, t)
         x, weights = inputs, []
         blocks: Tree = self.blocks
