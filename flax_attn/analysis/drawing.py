@@ -168,7 +168,7 @@ def quietly() -> Iterator[None]:
 
 def heat_up_to(top: float, scale: Scale = "sqrt", cmap: Cmap = None) -> tuple[Options, list[float]]:
     """Returns colours and ticks of a scale that ends at `top`."""
-    top = max(float(top), 0.01)
+    top = float(top) or 0.01  # all weights are 0
     least = 0.08 * top if scale == "linear" else 0.0  # the ticks nearer to 0 would overlap
     ticks = [tick for tick in TICKS if tick == 0 or least <= tick < 0.8 * top]
     # Queries run downwards from the top, as a matrix is printed. The scale is of square roots: on a

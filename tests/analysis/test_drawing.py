@@ -119,7 +119,7 @@ def test_a_figure_keeps_its_style_when_it_is_drawn_later():
 
 
 def test_the_scale_of_colours_ends_with_a_tick_that_is_drawn():
-    for top in (0.012, 0.2257, 0.3333, 0.999, 1.0):
+    for top in (0.0012, 0.012, 0.2257, 0.3333, 0.999, 1.0):
         figure = Picture()
         bar = drawing.colour_bar(figure, top, ax=figure.subplots())
         figure.canvas.draw()
