@@ -135,7 +135,7 @@ def _contexts(model: "Model", params: Params, inputs: Inputs) -> dict[str, Array
     with Lens(change_contexts=keep):
         outputs_of(model, params, inputs)
     if not contexts:
-        raise ValueError(f"expected a model with attention in heads, got {type(model).__name__}")
+        raise ValueError("expected a model with attention in heads, got one without")
     return contexts
 
 
@@ -268,7 +268,7 @@ def direct(model: "Model", params: Params, inputs: Inputs, measure: Objective) -
 
     What later layers make of the head is left out, and norms hold their deviation. It is exact if
     norms and linear maps alone follow the last block, and the measure is a sum of outputs. Else it
-    is of first order. Parts of a block must be its fields: others, and norms not of `flax.linen`,
+    is of first order. Parts of a block must be its fields: others, and norms that are not of Flax,
     are a ValueError, as a measure that does not make one number is.
     """
     contexts = contexts_of(model, params, inputs)

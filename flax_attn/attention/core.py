@@ -69,7 +69,7 @@ class Across(NamedTuple):
     """Cuts the sequence over the devices along an axis of a mesh.
 
     Each device computes the context of its queries. In both ways the results and gradients are
-    those of one device but for rounding, with every mask, bias and dropout. Lengths need not
+    those of one device up to rounding, with every mask, bias and dropout. Lengths need not
     divide. Batches may be cut over other axes of the mesh.
 
     - On a *ring*, keys and values go round from device to device. No device holds them all. The

@@ -12,10 +12,10 @@ arguments are keywords:
 - `kernel_metadata` and `bias_metadata` of the parameters, such as a sharding, as in `nnx.Linear`.
   Initialisers may be those of `nnx.with_partitioning`.
 
-Dropout is on at first and after `model.train()`. It is off after `model.eval()` and in
-`nnx.view(model, deterministic=True)`. `train=` overrides both in one call. Within
-`nnx.capture(model, nnx.Intermediate)`, attentions sow `attention_weights`. `name_layers(model)`
-gives each layer its path in the model, by which a `Lens` tells attentions apart.
+Dropout is on at first and after `model.train()`. It is off in a layer with `deterministic=True`,
+after `model.eval()` and in `nnx.view(model, deterministic=True)`. `train=` overrides all of them in
+one call. Within `nnx.capture(model, nnx.Intermediate)`, attentions sow `attention_weights`.
+`name_layers(model)` gives each layer its path in the model, by which a `Lens` knows it.
 """
 
 from flax_attn.attention.nnx.attention import (

@@ -24,9 +24,9 @@ class Shell(LayerBase, nnx.Module):
     """The shell of a module of `flax.nnx`. A layer makes its parameters in `_make_params`.
 
     Attributes:
-        rngs: the streams that a layer is made with.
-        deterministic: whether there is no dropout where a call does not say.
-        path: of the layer in its model, from `name_layers`.
+        rngs: the random streams of the parameters and of dropout.
+        deterministic: whether dropout is off in calls without `train`.
+        path: path of the layer in its model, set by `name_layers`.
         drawn: the stream that the layer draws from in training.
     """
 
@@ -118,10 +118,10 @@ class Shell(LayerBase, nnx.Module):
         self.sow(nnx.Intermediate, "attention_weights", weights)
 
     def set_view(self, deterministic: bool | None = None) -> None:
-        """Sets whether there is no dropout, for `nnx.view`.
+        """Turns dropout off or on, for `nnx.view`.
 
         Args:
-          deterministic: whether there is none where a call does not say.
+          deterministic: whether dropout is off in calls without `train`; None for no change.
         """  # `nnx.view_info` reads two spaces
         if deterministic is not None:
             self.deterministic = deterministic
