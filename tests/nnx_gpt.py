@@ -17,12 +17,15 @@ gelu = functools.partial(nnx.gelu, approximate=False)
 
 
 class Nnx(nnx.Module):
-    """A GPT with learned positions, and a method `decode` with caches."""
+    """A GPT with learned positions, and a method `decode` with caches.
 
-    def __init__(self, vocabulary_size, max_length, features, num_heads, num_blocks, *, rngs):
+    Options are those of attentions and feed-forward networks.
+    """
+
+    def __init__(self, vocabulary_size, max_length, features, num_heads, num_blocks, **options):
+        rngs, widths = options["rngs"], {"in_features": features} | options
         self.embedding = nnx.Embed(vocabulary_size, features, rngs=rngs)
         self.position_table = LearnedPositions(max_length, features, rngs=rngs)
-        widths = {"in_features": features, "rngs": rngs}
         make = lambda: DecoderBlock(
             MultiHeadAttention(num_heads, **widths),
             None,
