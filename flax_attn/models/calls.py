@@ -6,6 +6,7 @@ are its state.
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Path = tuple[str, ...]
 ModuleCall = Callable[..., Tree]
 Around = Callable[..., Tree]  # (module, path, call, *args) -> outputs, in place of a call
+_patching = threading.RLock()  # classes are changed for all threads
 _as_it_is: Around = lambda module, path, call, *args: call(*args)
 
 
@@ -44,7 +46,7 @@ def outputs_of(model: "Model", params: Params, inputs: Inputs, around: Around = 
     """Applies a model with `around` at each call of a module. Returns its first output."""
     if not isinstance(model, nn.Module):
         module: Any = library_of(model).merge(model, params)
-        with _intercepted(module, around):
+        with _patching, _intercepted(module, around):
             return first(module(inputs))
 
     def intercept(call: ModuleCall, args: Tree, options: Options, at: Tree) -> Tree:
