@@ -86,31 +86,8 @@ if TYPE_CHECKING:
         FeedForward,
     )
 
-LAYERS = {  # the file of `layers/` that each name is in
-    "AdditiveScore": "learned",
-    "Attention": "attention",
-    "AttentionPooling": "pooling",
-    "BilinearScore": "learned",
-    "BlockStack": "transformer",
-    "ConcatScore": "learned",
-    "DecoderBlock": "transformer",
-    "EncoderBlock": "transformer",
-    "FeedForward": "transformer",
-    "HardAttention": "attention",
-    "InputAttentionCell": "pooling",
-    "LearnedPositions": "learned",
-    "LocalAttention": "attention",
-    "MultiHeadAttention": "multi_head",
-    "PredictiveLocalAttention": "attention",
-    "RelativeBias": "learned",
-    "SelfAttention": "attention",
-    "StructuredSelfAttention": "pooling",
-    "TrilinearScore": "learned",
-    "diversity_penalty": "pooling",
-    "linen_attention_fn": "other_libraries",
-    "multi_head_params_from_torch": "other_libraries",
-    "nnx_attention_fn": "other_libraries",
-}
+# of `layers/`
+FILES = ("attention", "learned", "multi_head", "other_libraries", "pooling", "transformer")
 
 __all__ = [
     "Across",
@@ -177,9 +154,11 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker knows the layers above, and refuses other names
 
     def __getattr__(name: str) -> object:
-        if name not in LAYERS:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{__name__}.layers.{LAYERS[name]}"), name)
+        for file in FILES if name in __all__ else ():
+            module = importlib.import_module(f"{__name__}.layers.{file}")
+            if hasattr(module, name):
+                return getattr(module, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -205,7 +205,8 @@ def test_parameters_outputs_and_gradients_are_those_of_linen(name):
 
 
 def test_every_layer_of_linen_is_in_the_table_and_in_nnx():
-    layers = {name for name in fa.LAYERS if name[0].isupper()}
+    is_layer = lambda value: isinstance(value, type) and issubclass(value, nn.Module)
+    layers = {name for name in fa.__all__ if is_layer(getattr(fa, name))}
     assert layers <= set(fx.__all__)
     tested = {name.partition(" ")[0].rstrip(",") for name in LAYERS} | {"BlockStack"}
     assert layers - tested == {"RelativeBias"}  # below
@@ -415,6 +416,16 @@ def test_metadata_and_sharded_initialisers_reach_the_parameters():
         H, in_features=D, kernel_metadata={"spec": "heads"}, rngs=nnx.Rngs(0)
     )
     assert module.query.kernel.get_metadata()["spec"] == "heads"
+    module = fx.MultiHeadAttention(
+        H,
+        in_features=D,
+        kernel_metadata={"spec": "heads"},
+        out_kernel_metadata={"spec": "rows"},
+        out_bias_metadata={"spec": "whole"},
+        rngs=nnx.Rngs(0),
+    )
+    specs = [module.key.kernel, module.out.kernel, module.out.bias]
+    assert [one.get_metadata()["spec"] for one in specs] == ["heads", "rows", "whole"]
     init = nnx.with_metadata(nnx.initializers.lecun_normal(), spec="rows")
     for layer in (
         fx.MultiHeadAttention(H, in_features=D, kernel_init=init, rngs=nnx.Rngs(0)).out,

@@ -11,6 +11,7 @@ from flax_attn.attention.cache import KeyValueCache, SlidingCache
 from flax_attn.attention.checks import Window
 from flax_attn.attention.layers.multi_head import MultiHeadBase, check_rotary, on_one_axis
 from flax_attn.attention.nnx.shell import NO_METADATA, Metadata, Shell, as_inputs_are
+from flax_attn.types import Options
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
@@ -27,6 +28,8 @@ class MultiHeadAttention(MultiHeadBase, Shell):
         query_key_norm: True for a layer norm with scales and without biases; or a class such as
             `nnx.RMSNorm`, which gets the width of a head, `param_dtype` and `rngs`.
         kernel_metadata, bias_metadata: of all projections.
+        out_kernel_metadata, out_bias_metadata: of `out`, if they differ, as in Megatron's cut over
+            heads.
     """
 
     in_features: int
@@ -34,6 +37,8 @@ class MultiHeadAttention(MultiHeadBase, Shell):
     in_value_features: int | None = None
     kernel_metadata: Metadata = NO_METADATA
     bias_metadata: Metadata = NO_METADATA
+    out_kernel_metadata: Metadata | None = None
+    out_bias_metadata: Metadata | None = None
 
     def _make_params(self, rngs: nnx.Rngs) -> None:
         check_rotary(self)
@@ -61,7 +66,9 @@ class MultiHeadAttention(MultiHeadBase, Shell):
             self.gate = project(width, heads, use_bias=use_bias)
         out_width = width if self.out_features is None else self.out_features
         out_bias = use_bias if self.out_bias is None else self.out_bias
-        self.out = project(heads, out_width, axis=(-2, -1), use_bias=out_bias)
+        options: Options = {"kernel_metadata": self.out_kernel_metadata or self.kernel_metadata}
+        options["bias_metadata"] = self.out_bias_metadata or self.bias_metadata
+        self.out = project(heads, out_width, axis=(-2, -1), use_bias=out_bias, **options)
         if norm := self.query_key_norm:
             norm = functools.partial(nnx.LayerNorm, use_bias=False) if norm is True else norm
             self._add_norm("query_ln", norm, key_width, rngs)

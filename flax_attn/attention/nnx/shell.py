@@ -40,10 +40,10 @@ class Shell(LayerBase, nnx.Module):
         self.stream = nnx.data(rngs[self.drawn].fork() if draws and rngs is not None else None)
         if rngs is not None:
             self._make_params(rngs)
-        for name in ("kernel_metadata", "bias_metadata", "metadata"):
-            vars(self).pop(name, None)  # the variables hold it
-        for name in ("kernel_init", "bias_init", "embedding_init"):
-            vars(self).pop(name, None)  # closures are not pickled, and each calls for a program
+        # the variables hold metadata; an initialiser is a closure, which is not pickled, and makes
+        # programs of equal layers differ
+        for name in [name for name in vars(self) if name.endswith(("metadata", "_init"))]:
+            vars(self).pop(name)
 
     def _make_params(self, rngs: nnx.Rngs) -> None:
         """Makes the parameters under the names by which the computation asks for them."""
