@@ -9,9 +9,10 @@ import ast
 import dataclasses
 import inspect
 import itertools
+import pkgutil
 import re
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from docs._ext.names import public_names
 
@@ -165,11 +166,29 @@ def change_signature(
                 parts.append("*")
             parts.append(name if texts[name] is None else f"{name}={texts[name]}")
         return f"({', '.join(parts)})", returns
+    if what in ("function", "method") and "**limits" in signature:
+        return signature.replace("**limits", ", ".join(limits_of(value))), returns
     if what == "class" and signature == "(*args, **kwargs)":
         _, *parameters = inspect.signature(value.__init__).parameters.values()
         plain = [part.replace(annotation=inspect.Parameter.empty) for part in parameters]
         return str(inspect.Signature(plain)), returns
     return None
+
+
+def limits_of(function: Any) -> list[str]:
+    """Returns the limits that a function takes as `**limits`, with their defaults."""
+    (names,) = get_args(function.__annotations__["limits"])  # of `Unpack`
+    given = {"causal": "False", "query_offset": "0"}
+    return [f"{name}={given.get(name, 'None')}" for name in names.__annotations__]
+
+
+def forget_signatures() -> None:
+    """Removes the signatures of `with_limits`: autodoc looks for their defaults in the source."""
+    for value in map(pkgutil.resolve_name, NAMES.values()):
+        function = vars(value).get("__call__") if inspect.isclass(value) else value
+        while inspect.isfunction(function):
+            vars(function).pop("__signature__", None)
+            function = getattr(function, "__wrapped__", None)
 
 
 def skip(
@@ -181,6 +200,7 @@ def skip(
 
 
 def setup(app: "Sphinx") -> dict[str, bool]:
+    forget_signatures()
     app.connect("autodoc-process-docstring", change_docstring)
     app.connect("autodoc-process-signature", change_signature)
     app.connect("autodoc-skip-member", skip)
