@@ -20,6 +20,12 @@ from flax_attn.attention.core import (
     log_sum_exp,
 )
 from flax_attn.attention.lens import Lens
+from flax_attn.attention.linear import (
+    causal_convolution,
+    elu_plus_one,
+    l2_normalized,
+    linear_attention,
+)
 from flax_attn.attention.normalizers import (
     across_queries,
     entmax15,
@@ -67,6 +73,7 @@ if TYPE_CHECKING:
         RelativeBias,
         TrilinearScore,
     )
+    from flax_attn.attention.layers.linear import LinearAttention, StateCache
     from flax_attn.attention.layers.multi_head import MultiHeadAttention
     from flax_attn.attention.layers.other_libraries import (
         linen_attention_fn,
@@ -87,7 +94,15 @@ if TYPE_CHECKING:
     )
 
 # of `layers/`
-FILES = ("attention", "learned", "multi_head", "other_libraries", "pooling", "transformer")
+FILES = (
+    "attention",
+    "learned",
+    "linear",
+    "multi_head",
+    "other_libraries",
+    "pooling",
+    "transformer",
+)
 
 __all__ = [
     "Across",
@@ -107,12 +122,14 @@ __all__ = [
     "KeyValueCache",
     "LearnedPositions",
     "Lens",
+    "LinearAttention",
     "LocalAttention",
     "MultiHeadAttention",
     "PredictiveLocalAttention",
     "RelativeBias",
     "SelfAttention",
     "SlidingCache",
+    "StateCache",
     "StructuredSelfAttention",
     "TrilinearScore",
     "across_queries",
@@ -121,14 +138,18 @@ __all__ = [
     "attend",
     "bilinear",
     "binary_digits",
+    "causal_convolution",
     "concat",
     "cosine",
     "diversity_penalty",
     "dot",
     "dot_product_attention",
+    "elu_plus_one",
     "entmax15",
     "form_of",
     "hard",
+    "l2_normalized",
+    "linear_attention",
     "linen_attention_fn",
     "location",
     "log_sum_exp",

@@ -216,6 +216,32 @@ def changed_context(name: str, context: Array) -> Array:
     return _changed("change_contexts", lens.change_contexts, name, context)
 
 
+def change_of_linear(
+    name: str, shape: tuple[int, ...], has_past: bool
+) -> Callable[[Array], Array] | None:
+    """Returns what the lens does to the implied weights `shape` of linear attention, if anything.
+
+    Temperature and normaliser have no place there, and a mask zeroes weights.
+    """
+    lens = current()
+    if lens is None or (lens.mask is None and lens.change_weights is None and not lens.keep_scores):
+        return None
+    if has_past:
+        check_no_mask("a state, which has no single tokens")
+    mask, _ = Visibility(shape, shape[-3:-2]).under_lens(lens.mask).block()  # (..., q, k) or None
+
+    def change(weights: Array) -> Array:
+        whole = weights.reshape(shape)  # (..., heads, t, t)
+        if lens.keep_scores:
+            _keep(lens, whole)
+        whole = whole if mask is None else jnp.where(mask, whole, 0)
+        if lens.change_weights is not None:
+            whole = _changed("change_weights", lens.change_weights, name, whole)
+        return whole.reshape(weights.shape)
+
+    return change
+
+
 def around(make: Callable[[Normalizer], Normalizer], inner: Normalizer) -> Normalizer:
     """Makes the normaliser `make(inner)`. A lens replaces the inner one alone."""
     normalizer = make(inner)

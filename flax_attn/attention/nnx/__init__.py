@@ -33,6 +33,7 @@ from flax_attn.attention.nnx.learned import (
     RelativeBias,
     TrilinearScore,
 )
+from flax_attn.attention.nnx.linear import LinearAttention
 from flax_attn.attention.nnx.multi_head import MultiHeadAttention
 from flax_attn.attention.nnx.pooling import (
     AttentionPooling,
@@ -55,6 +56,7 @@ __all__ = [
     "HardAttention",
     "InputAttentionCell",
     "LearnedPositions",
+    "LinearAttention",
     "LocalAttention",
     "MultiHeadAttention",
     "PredictiveLocalAttention",

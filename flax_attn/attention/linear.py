@@ -1,0 +1,456 @@
+"""Linear attention: a state that each token writes to and each query reads, without softmax.
+
+    S_t = exp(g_t) S_{t-1}                         forget, (d, e)
+    S_t = S_t + k_t v_t^T                          write: linear, gated
+    S_t = S_t + b_t k_t (v_t - S_t^T k_t)^T        write what the key does not yet return: delta
+    context_t = scale S_t^T q_t                    read
+
+Unrolled, the context is a sum of values, `context = W value`, with a lower triangular `W` whose
+rows do not sum to 1 and whose entries may be negative. With `G = cumsum(g)`:
+
+    D_ij = exp(G_i - G_j) for j <= i, else 0
+    R    = D * (q k^T)                             what a query reads of each write
+    W    = scale R                                 linear, gated
+    A    = strictly_lower(b_i D * (k k^T))         what a write finds of earlier ones
+    W    = scale R (I + A)^-1 diag(b)              delta, gated delta
+
+Within a chunk of tokens these products are computed at once, and the state connects the chunks.
+One chunk of all tokens has the weights; chunks of one token are the recurrence.
+
+Letters: `t` tokens, `c` tokens of a chunk, `h` key heads, `g` heads that share one, `d` features of
+a query or key, `e` features of a value.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
+
+from flax_attn.attention import lens
+from flax_attn.attention.arrays import split, wide, with_rank
+from flax_attn.attention.checks import (
+    HeadVectors,
+    as_floats,
+    as_integers,
+    as_lengths,
+    as_number,
+    broadcasts,
+    known_bound,
+    weights_shape_in_heads,
+)
+from flax_attn.attention.core import Attended
+
+CHUNK_SIZE = 64  # tokens; products of it fill the units of a GPU or TPU
+EXACT_SIZE = 16  # tokens between which decays of each feature are computed pair by pair
+LEAST = -60.0  # log decays below it are those of e^-60, which no float32 context can tell from 0
+
+
+class _Tokens(NamedTuple):
+    """Tokens of a sequence or chunk.
+
+    Attributes:
+        query, key, value: `(..., h, g, t, d)`, `(..., h, 1, t, d)`, `(..., h, 1, t, e)`.
+        decay: log decays `(..., h, 1, t, d or 1)`, or None for none.
+        strength: `(..., h, 1, t, 1)`, or None where tokens are written as they are.
+        sequence: the number of each token's sequence, from 0 on, `(..., 1, 1, t)`; None for one.
+    """
+
+    query: Array
+    key: Array
+    value: Array
+    decay: Array | None
+    strength: Array | None
+    sequence: Array | None
+
+
+def linear_attention(
+    query: HeadVectors,
+    key: HeadVectors,
+    value: HeadVectors,
+    *,
+    log_decay: ArrayLike | None = None,
+    write_strength: ArrayLike | None = None,
+    scale: float | Array | None = None,
+    feature_map: Callable[[Array], Array] | None = None,
+    lengths: ArrayLike | None = None,
+    segments: ArrayLike | None = None,
+    state: Float[Array, "*b h d e"] | None = None,
+    chunk_size: int | None = None,
+    need_weights: bool = True,
+    name: str = "",
+) -> tuple[Attended, Float[Array, "*b h d e"]]:
+    """Attends causally without softmax, by a state of fixed size.
+
+    The rule follows from the arguments:
+
+    =================  ==================  =============================================
+    `log_decay`        `write_strength`    rule
+    =================  ==================  =============================================
+    None               None                linear (Katharopoulos et al. 2020)
+    given              None                gated (RetNet, Mamba-2; per feature: GLA)
+    None               given               delta (DeltaNet)
+    given              given               gated delta (Gated DeltaNet; per feature: KDA)
+    =================  ==================  =============================================
+
+    Source: Katharopoulos et al. 2020 (arXiv:2006.16236) for the state; Yang et al. 2024
+    (arXiv:2312.06635) for decays of each feature; Schlag et al. 2021 (arXiv:2102.11174) for the
+    delta rule, Yang et al. 2024 (arXiv:2406.06484) for its chunks, and 2025 (arXiv:2412.06464) for
+    decays beside it.
+
+    Args:
+        query, key, value: `(..., t, heads, d)`, `(..., t, key_heads, d)`, `(..., t, key_heads, e)`.
+            Consecutive heads share a key head.
+        log_decay: logarithm of the factor of the state before each write, 0 or below;
+            `(..., t, key_heads)`, or `(..., t, key_heads, d)` for each feature of the keys. Axes of
+            size 1 broadcast, and a missing first one does.
+        write_strength: `(..., t, key_heads)`, in [0, 1]; 1 replaces what the state returns for the
+            key. The delta rules expect keys of length 1: see `l2_normalized`.
+        scale: factor of the queries; None for `1 / sqrt(d)`.
+        feature_map: applied to queries and keys, such as `elu_plus_one` or `l2_normalized`.
+        lengths: `(...)`, the number of real tokens in each batch row. Padding is neither read nor
+            written, and its context is 0.
+        segments: `(..., t)`, the ids of the sequences that are packed into each batch row. The
+            state starts at zero where the id changes.
+        state: what earlier tokens wrote, `(..., key_heads, d, e)`; None for zeros.
+        chunk_size: tokens that are computed at once, without weights. None for all of them with
+            `need_weights`, and for 64 without. Memory is linear in `t`.
+        need_weights: whether the implied weights are returned.
+        name: by which a lens knows this attention.
+
+    A mask of pairs, a window and a bias have no place here: a state does not know which query will
+    read it.
+
+    Returns:
+        `Attended` with the context `(..., t, heads, e)` in the query's dtype and the implied
+        weights `(..., heads, t, t)` or None; and the state after the last real token, in float32 or
+        better. The context is `weights value`, and what the queries read of the given state.
+
+    Raises:
+        ValueError: shapes that do not fit; a log decay above 0; a chunk size below 1.
+    """
+    arrays = as_floats("query", query), as_floats("key", key), as_floats("value", value)
+    *rows, heads, length, _ = weights_shape_in_heads(*arrays)
+    if arrays[0].shape[-3] != arrays[1].shape[-3]:
+        raise ValueError(f"expected as many queries as keys, got {[a.shape for a in arrays]}")
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"expected a chunk_size of 1 or above, got {chunk_size}")
+    is_real = _real(lengths, tuple(rows), length)
+    tokens = _tokens(arrays, log_decay, write_strength, feature_map, is_real)
+    tokens = tokens._replace(sequence=_sequences(segments, is_real, tuple(rows), length))
+    if scale is None:
+        scale = arrays[0].shape[-1] ** -0.5
+    tokens = tokens._replace(query=tokens.query * as_number(scale))
+    if state is None:
+        start = jnp.zeros((*tokens.key.shape[:-2], *_sizes(tokens)), tokens.query.dtype)
+    else:
+        start = state[..., None, :, :].astype(tokens.query.dtype)  # (..., h, 1, d, e)
+
+    change = lens.change_of_linear(name, (*rows, heads, length, length), state is not None)
+    if change is not None or (need_weights and chunk_size is None):
+        context, weights, end = _at_once(tokens, start, change)
+    else:
+        (context, end), weights = _in_chunks(tokens, start, chunk_size or CHUNK_SIZE), None
+    if chunk_size is not None or not need_weights:
+        weights = None
+    context = context.reshape(*rows, heads, length, context.shape[-1]).swapaxes(-3, -2)
+    if is_real is not None:
+        context = jnp.where(is_real[..., None, None], context, 0)  # (..., t, heads, e)
+    dtype = arrays[0].dtype
+    if weights is not None:
+        weights = weights.reshape(*rows, heads, length, length).astype(dtype)
+    return Attended(context.astype(dtype), weights), end[..., 0, :, :]
+
+
+def elu_plus_one(x: Array) -> Array:
+    """Maps features to positive ones, `elu(x) + 1`.
+
+    With ones as a further feature of the values, `context[..., :-1] / context[..., -1:]` is the
+    normalised attention of Katharopoulos et al. 2020 (arXiv:2006.16236), eq. 4 and 7.
+    """
+    return jax.nn.elu(x) + 1
+
+
+def l2_normalized(x: Array) -> Array:
+    """Divides vectors by their length, `x / sqrt(|x|^2 + 1e-6)`, as published delta layers do."""
+    return x * jax.lax.rsqrt((x * x).sum(-1, keepdims=True) + 1e-6)
+
+
+def causal_convolution(
+    inputs: Float[Array, "*b t c"],
+    kernel: Float[Array, "n c"],
+    bias: Float[Array, " c"] | None = None,
+    *,
+    lengths: ArrayLike | None = None,
+    segments: ArrayLike | None = None,
+    past: Float[Array, "*b m c"] | None = None,
+) -> tuple[Float[Array, "*b t c"], Float[Array, "*b m c"]]:
+    """Convolves each channel with the `n` last tokens, `y_t = sum_i kernel_i x_{t - n + 1 + i}`.
+
+    Args:
+        inputs: `(..., t, c)`.
+        kernel, bias: `(n, c)` and `(c,)`.
+        lengths, segments: as in `linear_attention`. Taps do not reach into another sequence.
+        past: the `n - 1` inputs before the first, from an earlier call; None for zeros.
+
+    Returns:
+        The outputs, 0 in padding, and the last `n - 1` real inputs.
+    """
+    *rows, length, channels = inputs.shape
+    num_past = len(kernel) - 1
+    is_real = _real(lengths, tuple(rows), length)
+    if is_real is not None:
+        inputs = jnp.where(is_real[..., None], inputs, 0)
+    past = jnp.zeros((*rows, num_past, channels), inputs.dtype) if past is None else past
+    longer = jnp.concatenate([past.astype(inputs.dtype), inputs], axis=-2)  # (..., m + t, c)
+    ids = _sequences(segments, is_real, tuple(rows), length)
+    if ids is not None:  # what is past belongs to the first sequence
+        ids = ids[..., 0, 0, :]  # (..., t)
+        ids = jnp.pad(ids, [(0, 0)] * len(rows) + [(num_past, 0)])  # (..., m + t)
+    outputs = jnp.zeros_like(inputs) if bias is None else jnp.broadcast_to(bias, inputs.shape)
+    for i in range(len(kernel)):
+        tap = longer[..., i : i + length, :]  # (..., t, c)
+        if ids is not None:
+            is_own = ids[..., i : i + length] == ids[..., num_past:]  # (..., t)
+            tap = jnp.where(is_own[..., None], tap, 0)
+        outputs = outputs + tap * kernel[i].astype(tap.dtype)
+    if is_real is not None:
+        outputs = jnp.where(is_real[..., None], outputs, 0)
+    if ids is not None:
+        longer = jnp.where((ids == ids[..., -1:])[..., None], longer, 0)  # of the last sequence
+    ends = jnp.full(rows, length) if is_real is None else is_real.sum(-1)  # (...)
+    index = ends[..., None] + with_rank(jnp.arange(num_past), len(rows) + 1)  # (..., m)
+    return outputs, jnp.take_along_axis(longer, index[..., None], axis=-2)  # (..., m, c)
+
+
+def _real(lengths: ArrayLike | None, rows: tuple[int, ...], length: int) -> Array | None:
+    """Returns which tokens `(..., t)` are no padding; None for all."""
+    if lengths is None:
+        return None
+    lengths = jnp.broadcast_to(as_lengths("lengths", lengths), rows)
+    return with_rank(jnp.arange(length), len(rows) + 1) < lengths[..., None]
+
+
+def _tokens(
+    arrays: tuple[Array, Array, Array],
+    log_decay: ArrayLike | None,
+    write_strength: ArrayLike | None,
+    feature_map: Callable[[Array], Array] | None,
+    is_real: Array | None,
+) -> _Tokens:
+    """Puts heads before the length, in float32 or better, with zeros for padding."""
+    query, key, value = arrays
+    dtype, (*rows, length, key_heads, _) = wide(query.dtype), key.shape
+    real = None if is_real is None else is_real[..., None, None]  # (..., t, 1, 1)
+    shown = lambda x: x if real is None else jnp.where(real, x, 0)
+
+    def with_heads_first(array: Array) -> Array:
+        array = jnp.swapaxes(shown(array), -3, -2)  # (..., heads, t, _)
+        groups = key_heads, array.shape[-3] // key_heads
+        return array.reshape(*rows, *groups, length, array.shape[-1]).astype(dtype)
+
+    def per_token(name: str, array: ArrayLike | None) -> Array | None:
+        if array is None:
+            return None
+        array = jnp.asarray(array)
+        array = array if array.ndim == key.ndim else array[..., None]  # (..., t, h, d or 1)
+        array = with_rank(array, key.ndim)
+        if not broadcasts(array.shape, key.shape):
+            raise ValueError(f"expected {name} that broadcasts to {key.shape}, got {array.shape}")
+        array = jnp.broadcast_to(array, (*key.shape[:-1], array.shape[-1]))
+        return with_heads_first(array)  # (..., h, 1, t, d or 1)
+
+    if feature_map is not None:
+        query, key = feature_map(shown(query)), feature_map(shown(key))
+    decay, strength = per_token("log_decay", log_decay), per_token("write_strength", write_strength)
+    if decay is not None:
+        if (most := known_bound(jnp.max, decay)) > 0:
+            raise ValueError(
+                f"expected a log_decay of 0 or below, got {most}; a factor is jnp.log(factor)"
+            )
+        decay = jnp.maximum(decay, LEAST)
+    vectors = with_heads_first(query), with_heads_first(key), with_heads_first(value)
+    return _Tokens(*vectors, decay, strength, None)
+
+
+def _sequences(
+    segments: ArrayLike | None, is_real: Array | None, rows: tuple[int, ...], length: int
+) -> Array | None:
+    """Numbers the sequences of tokens `(..., 1, 1, t)` from 0 on. Padding continues the last."""
+    if segments is None:
+        return None
+    ids = jnp.broadcast_to(as_integers("segments", segments), (*rows, length))
+    begins = ids[..., 1:] != ids[..., :-1]  # (..., t - 1)
+    begins = begins if is_real is None else begins & is_real[..., 1:]
+    number = jnp.cumsum(begins, axis=-1, dtype=jnp.int32)
+    return jnp.pad(number, [(0, 0)] * len(rows) + [(1, 0)])[..., None, None, :]
+
+
+def _sizes(tokens: _Tokens) -> tuple[int, int]:
+    return tokens.key.shape[-1], tokens.value.shape[-1]
+
+
+class _Chunk(NamedTuple):
+    """What a chunk of tokens does with a state.
+
+        writes  = values - erased state        (..., c, e)
+        context = read state + reads writes    (..., c, e)
+        state   = kept state + kept_keys^T writes
+
+    Attributes:
+        read: queries, decayed since the chunk began, `(..., c, d)`.
+        reads: what each query reads of each write, `(..., c, c)`.
+        values: what is written to an empty state, `(..., c, e)`.
+        erased: `(..., c, d)`, or None without the delta rule.
+        kept: factors of the state, `(..., d or 1, 1)`, or None for 1.
+        kept_keys: keys, decayed until the chunk ends, `(..., c, d)`.
+    """
+
+    read: Array
+    reads: Array
+    values: Array
+    erased: Array | None
+    kept: Array | None
+    kept_keys: Array
+
+
+def _chunk(tokens: _Tokens, before: Int[Array, "..."] | None) -> tuple[_Chunk, Array | None]:
+    """Computes the products of a chunk, and the matrix `A` of the delta rule.
+
+    `before` `(..., 1, 1)` is the sequence of the state that the chunk begins with.
+    """
+    query, key, value, _, strength, sequence = tokens
+    length = key.shape[-2]
+    total = None if tokens.decay is None else jnp.cumsum(tokens.decay, axis=-2)  # (..., c, _)
+    sees = jnp.tril(jnp.ones((length, length), bool))  # (c, c)
+    read, kept_keys, kept = query, key, None
+    if total is not None:
+        end = total[..., -1:, :]  # (..., 1, d or 1)
+        read, kept_keys = query * jnp.exp(total), key * jnp.exp(end - total)  # (..., c, d)
+        kept = jnp.exp(end).swapaxes(-1, -2)  # (..., d or 1, 1)
+    from_state = key if total is None else key * jnp.exp(total)  # (..., c, d)
+    if sequence is not None:
+        sees &= sequence[..., :, None] == sequence[..., None, :]  # (..., c, c)
+        reads_state = (sequence == before)[..., None]  # (..., c, 1)
+        read, from_state = jnp.where(reads_state, read, 0), jnp.where(reads_state, from_state, 0)
+        last = sequence[..., -1:]  # (..., 1)
+        kept_keys = jnp.where((sequence == last)[..., None], kept_keys, 0)
+        kept = jnp.where((last == before)[..., None], 1.0 if kept is None else kept, 0)
+    reads = _decayed_products(query, key, total, sees)  # (..., c, c)
+    if strength is None:
+        return _Chunk(read, reads, value, None, kept, kept_keys), None
+    found = strength * _decayed_products(key, key, total, sees & ~jnp.eye(length, dtype=bool))
+    both = jnp.concatenate([strength * value, strength * from_state], axis=-1)  # (..., c, e + d)
+    values, erased = jnp.split(_solve(found, both), [value.shape[-1]], axis=-1)
+    return _Chunk(read, reads, values, erased, kept, kept_keys), found
+
+
+def _step(state: Array, chunk: _Chunk) -> tuple[Array, Array]:
+    """Reads and writes a state `(..., d, e)`. Returns the next one, and the context."""
+    writes = chunk.values if chunk.erased is None else chunk.values - chunk.erased @ state
+    context = chunk.read @ state + chunk.reads @ writes  # (..., c, e)
+    kept = state if chunk.kept is None else chunk.kept * state
+    return kept + chunk.kept_keys.swapaxes(-1, -2) @ writes, context
+
+
+def _at_once(
+    tokens: _Tokens, state: Array, change: Callable[[Array], Array] | None
+) -> tuple[Array, Array, Array]:
+    """Computes the context, the implied weights of all pairs, and the state at the end.
+
+    A lens may change the weights. The state is that without a change.
+    """
+    before = None if tokens.sequence is None else jnp.zeros_like(tokens.sequence[..., :1])
+    chunk, found = _chunk(tokens, before)
+    end, context = _step(state, chunk)
+    weights = chunk.reads  # (..., h, g, t, t)
+    if found is not None and tokens.strength is not None:
+        eye = jnp.eye(found.shape[-1], dtype=found.dtype)
+        weights = weights @ _solve(found, tokens.strength.swapaxes(-1, -2) * eye)
+    if change is not None:
+        changed = change(weights)
+        context = context + (changed - weights) @ tokens.value
+        weights = changed
+    return context, weights, end
+
+
+def _in_chunks(tokens: _Tokens, state: Array, size: int) -> tuple[Array, Array]:
+    """Computes the context chunk by chunk, and the state at the end."""
+    length = tokens.key.shape[-2]
+    size = min(size, max(length, 1))
+    blocks = lambda array, axis: split(_with_zeros(array, -length % size, axis), size, axis)
+    sequence, before = tokens.sequence, None
+    tokens = tokens._replace(sequence=None)
+    vectors = jax.tree.map(lambda array: blocks(array, -2), tokens)  # (n, ..., c, _)
+    if sequence is not None:
+        sequence = split(sequence, size, -1)  # (n, ..., c); the last id pads
+        before = jnp.concatenate([jnp.zeros_like(sequence[:1, ..., -1:]), sequence[:-1, ..., -1:]])
+    chunks, _ = _chunk(vectors._replace(sequence=sequence), before)
+    if len(chunks.values) == 1:
+        end, contexts = _step(state, jax.tree.map(lambda array: array[0], chunks))
+        contexts = contexts[None]
+    else:
+        end, contexts = jax.lax.scan(_step, state, chunks)  # (n, ..., h, g, c, e)
+    contexts = jnp.moveaxis(contexts, 0, -3)  # (..., h, g, n, c, e)
+    contexts = contexts.reshape(*contexts.shape[:-3], -1, contexts.shape[-1])
+    return contexts[..., :length, :], end
+
+
+def _with_zeros(array: Array, number: int, axis: int) -> Array:
+    """Adds tokens that are neither read nor written, and do not decay the state."""
+    padding = [(0, 0)] * array.ndim
+    padding[axis] = 0, number
+    return jnp.pad(array, padding) if number else array
+
+
+def _solve(found: Array, right: Array) -> Array:
+    """Computes `(I + A)^-1 B` for a strictly lower triangular `A`.
+
+    By substitution: the powers of `A` grow like binomials where keys repeat.
+    """
+    shape = jnp.broadcast_shapes(found.shape[:-2], right.shape[:-2])
+    found, right = (jnp.broadcast_to(x, (*shape, *x.shape[-2:])) for x in (found, right))
+    if found.shape[-1] == 1:
+        return right
+    solve = jax.lax.linalg.triangular_solve
+    return solve(found, right, left_side=True, lower=True, unit_diagonal=True)
+
+
+def _decayed_products(x: Array, y: Array, total: Array | None, sees: Array) -> Array:
+    """Computes `sum_d x_id y_jd exp(G_id - G_jd)` for the pairs `(..., c, c)` that `sees` has."""
+    if total is None:
+        products = x @ y.swapaxes(-1, -2)  # (..., c, c)
+    elif total.shape[-1] == 1:
+        apart = total - total.swapaxes(-1, -2)  # (..., c, c)
+        decay = jnp.exp(jnp.where(sees, apart, 0))  # of a later token it might overflow
+        products = x @ y.swapaxes(-1, -2) * decay
+    else:
+        products = _products_by_feature(x, y, total)
+    return jnp.where(sees, products, 0)
+
+
+def _products_by_feature(x: Array, y: Array, total: Array) -> Array:
+    """Computes the products of `_decayed_products` with a decay for each feature.
+
+    `exp(G_i - G_j)` is the product of two decays, from `j` to a token between both and from there
+    to `i`, which are at most 1. So all pairs across the middle are a product of matrices, and the
+    halves are computed in the same way, down to a few tokens.
+    """
+    length = x.shape[-2]
+    if length <= EXACT_SIZE:
+        apart = total[..., :, None, :] - total[..., None, :, :]  # (..., c, c, d)
+        decay = jnp.exp(jnp.minimum(apart, 0))  # pairs above 0 are not seen
+        return jnp.einsum("...id,...jd,...ijd->...ij", x, y, decay)
+    middle = length // 2
+    parts = [(array[..., :middle, :], array[..., middle:, :]) for array in (x, y, total)]
+    (first_x, last_x), (first_y, last_y), (first, last) = parts
+    between = last[..., :1, :]  # (..., 1, d)
+    left = last_x * jnp.exp(last - between)  # (..., c - m, d)
+    right = first_y * jnp.exp(between - first)  # (..., m, d)
+    across = left @ right.swapaxes(-1, -2)  # (..., c - m, m)
+    above = jnp.zeros((*across.shape[:-2], middle, length - middle), across.dtype)
+    upper = jnp.concatenate([_products_by_feature(first_x, first_y, first), above], axis=-1)
+    lower = jnp.concatenate([across, _products_by_feature(last_x, last_y, last)], axis=-1)
+    return jnp.concatenate([upper, lower], axis=-2)  # (..., c, c)
