@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from flax_attn.attention import masks
-from flax_attn.attention.cache import KeyValueCache, SlidingCache
+from flax_attn.attention.cache import KeyValueCache, SlidingCache, StateCache
 from flax_attn.attention.core import (
     Across,
     Attended,
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
         RelativeBias,
         TrilinearScore,
     )
-    from flax_attn.attention.layers.linear import LinearAttention, StateCache
+    from flax_attn.attention.layers.linear import LinearAttention
     from flax_attn.attention.layers.multi_head import MultiHeadAttention
     from flax_attn.attention.layers.other_libraries import (
         linen_attention_fn,

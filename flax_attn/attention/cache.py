@@ -38,7 +38,20 @@ class SlidingCache(NamedTuple):
     length: Int[Array, "*b"]
 
 
+class StateCache(NamedTuple):
+    """The state `(..., heads, d, e)` that tokens have written, whatever their number.
+
+    `inputs` `(..., n, channels)` are the last ones of a convolution that reads `n + 1`, and
+    `length` `(...)` is the number of tokens.
+    """
+
+    state: Float[Array, "*b h d e"]
+    inputs: Float[Array, "*b n c"]
+    length: Int[Array, "*b"]
+
+
 AnyCache = KeyValueCache | SlidingCache
+BlockCache = AnyCache | StateCache
 Cache = TypeVar("Cache", bound=AnyCache)
 
 

@@ -6,10 +6,11 @@
 
 Source: Radford et al. 2019 ("Language Models are Unsupervised Multitask Learners", GPT-2); Press &
 Wolf 2017 (arXiv:1608.05859) for the embeddings that serve twice; Su et al. 2021 (arXiv:2104.09864)
-for rotary positions.
+for rotary positions; Yang et al. 2025 (arXiv:2412.06464), section 3.4, for blocks of two kinds.
 """
 
 import functools
+import itertools
 
 import chex
 import flax.linen as nn
@@ -24,13 +25,15 @@ from flax_attn.attention import (
     FeedForward,
     KeyValueCache,
     LearnedPositions,
+    LinearAttention,
     MultiHeadAttention,
     SlidingCache,
+    StateCache,
 )
 from flax_attn.types import Options, Tree
 
 POSITIONS = ("learned", "rotary")
-Caches = tuple[KeyValueCache | SlidingCache, ...]  # one for each block
+Caches = tuple[KeyValueCache | SlidingCache | StateCache, ...]  # one for each block
 
 
 # Source: Hendrycks & Gimpel 2016 (arXiv:1606.08415), `x Phi(x)`.
@@ -47,9 +50,13 @@ class GPT(nn.Module):
         num_heads: of every attention.
         num_key_heads: of keys and values, a divisor of `num_heads`; 0 for `num_heads`.
         num_blocks: of the stack.
+        attention: the attention of each block, by names that are repeated over the blocks: `full`
+            for softmax, or a rule of `LinearAttention`. Three delta blocks and a full one are
+            `gated_delta gated_delta gated_delta full`.
         hidden_features: width of the feed-forward networks; 0 for four times `features`.
-        positions: `learned`, added to the embeddings, or `rotary`, in every attention.
-        window: the number of tokens that a position reads at most, itself included; 0 for all.
+        positions: `learned`, added to the embeddings, or `rotary`, in every full attention.
+        window: the number of tokens that a position reads at most in a full attention, itself
+            included; 0 for all.
         dropout_rate: share of the embeddings, of the attention weights and of each part's outputs
             that are dropped in training.
         across: cuts the texts over devices, as in `attend`.
@@ -64,6 +71,7 @@ class GPT(nn.Module):
     num_heads: int = 4
     num_key_heads: int = 0
     num_blocks: int = 4
+    attention: str = "full"
     hidden_features: int = 0
     positions: str = "learned"
     window: int = 0
@@ -82,15 +90,19 @@ class GPT(nn.Module):
         self.embedding = nn.Embed(self.vocabulary_size, self.features, embedding_init=normal)
         if self.positions == "learned":
             self.position_table = LearnedPositions(self.max_length, self.features)
-        self.blocks = [self._block() for _ in range(self.num_blocks)]
+        self.blocks = [self._block(name) for name in self.attentions]
         self.norm = nn.LayerNorm()
         self.dropout = nn.Dropout(self.dropout_rate)
 
     @nn.nowrap
-    def _block(self) -> DecoderBlock:
-        options: Options = {"dropout_rate": self.dropout_rate, "across": self.across}
-        options |= {"num_key_heads": self.num_key_heads or None}
-        attention = MultiHeadAttention(self.num_heads, rotary=self.positions == "rotary", **options)
+    def _block(self, name: str) -> DecoderBlock:
+        key_heads = self.num_key_heads or None
+        if name == "full":
+            options: Options = {"dropout_rate": self.dropout_rate, "across": self.across}
+            options |= {"num_key_heads": key_heads, "rotary": self.positions == "rotary"}
+            attention = MultiHeadAttention(self.num_heads, **options)
+        else:
+            attention = LinearAttention(self.num_heads, key_heads, rule=name)
         width = self.hidden_features or 4 * self.features
         network = FeedForward(width, gelu, across=self.across)
         return DecoderBlock(attention, None, network, dropout_rate=self.dropout_rate)
@@ -155,8 +167,13 @@ class GPT(nn.Module):
     @nn.nowrap
     def alike(self, number: int) -> int:
         """Returns the first block that differs from this one by its parameters alone."""
-        del number
-        return 0
+        return self.attentions.index(self.attentions[number])
+
+    @property
+    def attentions(self) -> tuple[str, ...]:
+        """Returns the name of each block's attention."""
+        names = itertools.cycle(self.attention.split() or ["full"])
+        return tuple(itertools.islice(names, self.num_blocks))
 
     def end(self, x: Float[Array, "*t d"]) -> Float[Array, "*t v"]:
         """Computes the logits from the states after the last block."""
@@ -164,5 +181,5 @@ class GPT(nn.Module):
 
     @nn.nowrap
     def _window(self, number: int) -> tuple[int, int] | None:
-        del number
-        return (self.window - 1, 0) if self.window else None
+        is_full = self.attentions[number] == "full"
+        return (self.window - 1, 0) if self.window and is_full else None

@@ -2,16 +2,17 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple, Unpack
+from typing import Unpack
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.typing import Initializer, PrecisionLike
 from jax.typing import ArrayLike, DTypeLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from flax_attn.attention import lens
+from flax_attn.attention.cache import StateCache
 from flax_attn.attention.core import Attended
 from flax_attn.attention.layers.shells import (
     LayerBase,
@@ -39,18 +40,6 @@ RULES = {
     "gated_delta": (True, True),
 }
 OF_PAIRS = ("mask", "bias", "window", "prefix_lengths")
-
-
-class StateCache(NamedTuple):
-    """The state `(..., heads, d, e)` that tokens have written, whatever their number.
-
-    `inputs` `(..., conv_size - 1, channels)` are the last ones of the convolution, and `length`
-    `(...)` is the number of tokens.
-    """
-
-    state: Float[Array, "*b h d e"]
-    inputs: Float[Array, "*b n c"]
-    length: Int[Array, "*b"]
 
 
 @dataclasses.dataclass(eq=False, repr=False)

@@ -24,9 +24,10 @@ from flax.typing import PrecisionLike
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
-from flax_attn.attention.cache import KeyValueCache, SlidingCache
+from flax_attn.attention.cache import BlockCache, KeyValueCache
 from flax_attn.attention.checks import PerPair, Window
 from flax_attn.attention.core import Across, Attended
+from flax_attn.attention.layers.linear import LinearAttentionBase
 from flax_attn.attention.layers.multi_head import MultiHeadBase, on_one_axis
 from flax_attn.attention.layers.shells import (
     LayerBase,
@@ -109,7 +110,7 @@ class FeedForward(FeedForwardBase, LinenShell, nn.Module):
 class EncoderBlockBase(LayerBase):
     """The arguments and the computation of `EncoderBlock`."""
 
-    attention: MultiHeadBase
+    attention: MultiHeadBase | LinearAttentionBase
     feed_forward: Callable[..., Array]
     pre_norm: bool = True
     output_norm: bool = False
@@ -190,7 +191,7 @@ class DecodedBlock(NamedTuple):
     context: Float[Array, "*b t d"]
     weights: Float[Array, "..."] | None
     cross_weights: Float[Array, "..."] | None
-    cache: KeyValueCache | SlidingCache | None
+    cache: BlockCache | None
 
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ else:
 class DecoderBlockBase(LayerBase):
     """The arguments and the computation of `DecoderBlock`."""
 
-    attention: MultiHeadBase
+    attention: MultiHeadBase | LinearAttentionBase
     cross_attention: MultiHeadBase | None
     feed_forward: Callable[..., Array]
     pre_norm: bool = True
@@ -224,7 +225,7 @@ class DecoderBlockBase(LayerBase):
         lengths: ArrayLike | None = None,
         memory_lengths: ArrayLike | None = None,
         memory_mask: PerPair | None = None,
-        cache: KeyValueCache | SlidingCache | None = None,
+        cache: BlockCache | None = None,
         mask: PerPair | None = None,
         bias: PerPair | None = None,
         window: Window | None = None,
@@ -282,11 +283,11 @@ class DecoderBlockBase(LayerBase):
     def _attend(
         self,
         x: Array,
-        cache: KeyValueCache | SlidingCache | None,
+        cache: BlockCache | None,
         lengths: ArrayLike | None,
         segments: ArrayLike | None,
         options: Options,
-    ) -> tuple[Array, tuple[Array | None, KeyValueCache | SlidingCache | None]]:
+    ) -> tuple[Array, tuple[Array | None, BlockCache | None]]:
         """Attends causally. Returns context, weights, and the cache with the new tokens."""
         if cache is None:
             options = options | {"query_lengths": lengths, "query_segments": segments}
@@ -294,14 +295,15 @@ class DecoderBlockBase(LayerBase):
             return context, (weights, None)
         if segments is not None:
             raise ValueError("expected no segments beside a cache, which holds one sequence a row")
-        attended, longer = self.attention.decode(x, cache, lengths=lengths, **options)
+        attention: Tree = self.attention  # a cache is that of the attention
+        attended, longer = attention.decode(x, cache, lengths=lengths, **options)
         context, weights = as_attended(attended)
         return context, (weights, longer)
 
     def _of_memory(
         self,
         memory: Array | KeyValueCache | None,
-        cache: KeyValueCache | SlidingCache | None,
+        cache: BlockCache | None,
         options: Options,
     ) -> Callable[[Array], Attended] | None:
         """Makes the attention to the memory, or to the cache of its keys and values, if any."""
@@ -405,7 +407,9 @@ def add_part(
     return block._normed(f"{name}_norm", x), others
 
 
-def _without_hidden(x: Array, attention: MultiHeadBase, limits: Limits) -> Array:
+def _without_hidden(
+    x: Array, attention: MultiHeadBase | LinearAttentionBase, limits: Limits
+) -> Array:
     """Zeros positions of `(..., t, d)` that a mask or bias hides, where they hold a NaN.
 
     Such a position attends to nothing and nothing attends to it. It would reach the parameters of

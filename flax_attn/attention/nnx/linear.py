@@ -5,6 +5,7 @@ import dataclasses
 from flax import nnx
 from jax.typing import DTypeLike
 
+from flax_attn.attention.cache import StateCache
 from flax_attn.attention.layers import linear
 from flax_attn.attention.layers.shells import Norm, lecun
 from flax_attn.attention.nnx.shell import NO_METADATA, Metadata, Shell
@@ -47,6 +48,6 @@ class LinearAttention(linear.LinearAttentionBase, Shell):
         max_length: int | None = None,
         dtype: DTypeLike | None = None,
         window: object = None,
-    ) -> linear.StateCache:
+    ) -> StateCache:
         """Makes an empty cache, as in linen, which asks for the width of the inputs, too."""
         return super().init_cache(self.in_features, leading, max_length, dtype, window)

@@ -12,6 +12,7 @@ from flax_attn.attention.core import Attended
 from flax_attn.attention.layers import transformer
 from flax_attn.attention.layers.multi_head import on_one_axis
 from flax_attn.attention.layers.shells import Norm, as_attended
+from flax_attn.attention.nnx.linear import LinearAttention
 from flax_attn.attention.nnx.multi_head import MultiHeadAttention
 from flax_attn.attention.nnx.shell import NO_METADATA, Metadata, Shell
 from flax_attn.types import Options, Tree
@@ -44,7 +45,7 @@ class EncoderBlock(transformer.EncoderBlockBase, Shell):
             `param_dtype` and `rngs`.
     """
 
-    attention: MultiHeadAttention = dataclasses.field(kw_only=False)
+    attention: MultiHeadAttention | LinearAttention = dataclasses.field(kw_only=False)
     norm: Norm = nnx.LayerNorm
 
     def _make_params(self, rngs: nnx.Rngs) -> None:
@@ -61,7 +62,7 @@ class DecoderBlock(transformer.DecoderBlockBase, Shell):
         cross_attention: the attention to the memory; None for a language model, which has none.
     """
 
-    attention: MultiHeadAttention = dataclasses.field(kw_only=False)
+    attention: MultiHeadAttention | LinearAttention = dataclasses.field(kw_only=False)
     cross_attention: MultiHeadAttention | None = dataclasses.field(kw_only=False)
     norm: Norm = nnx.LayerNorm
 
