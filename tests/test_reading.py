@@ -10,7 +10,8 @@ import pytest
 from tests.walk import Walk, count
 
 ROOT = Path(__file__).parent.parent
-WALK = {"stays": 126, "returns": 88, "files": 38}  # at most
+# At most. Layers ask their shell for parameters, so that linen and nnx have one computation.
+WALK = {"stays": 140, "returns": 101, "files": 39}
 
 
 @pytest.mark.slow
