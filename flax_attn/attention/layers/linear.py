@@ -158,6 +158,7 @@ class LinearAttentionBase(LayerBase):
     ) -> tuple[Returned, StateCache]:
         inputs = without_padding(as_input("inputs", inputs, self.dtype), lengths)  # (..., t, d)
         *rows, length, features = inputs.shape
+        state = None if cache is None else cache.state  # beside one, a lens cannot mask tokens
         cache = self._empty(features, tuple(rows), inputs.dtype) if cache is None else cache
         key_heads, key_width, value_width, channels = self._sizes(features)
         key_size = key_heads * key_width
@@ -190,7 +191,7 @@ class LinearAttentionBase(LayerBase):
             feature_map=self.feature_map,
             lengths=lengths,
             segments=segments,
-            state=cache.state,
+            state=state,
             chunk_size=None if wants else self.chunk_size,
             need_weights=wants,
             name=self._path(),
