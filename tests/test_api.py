@@ -27,6 +27,7 @@ MADE_BY = {  # what makes a value of a class that nobody calls
     "Result": "check_attention(",
     "Run": "run.",
     "SlidingCache": "init_cache(",
+    "StateCache": "init_cache(",
     "UsageError": "load(",
 }
 

@@ -86,14 +86,12 @@ def linear_attention(
 
     The rule follows from the arguments:
 
-    =================  ==================  =============================================
-    `log_decay`        `write_strength`    rule
-    =================  ==================  =============================================
-    None               None                linear (Katharopoulos et al. 2020)
-    given              None                gated (RetNet, Mamba-2; per feature: GLA)
-    None               given               delta (DeltaNet)
-    given              given               gated delta (Gated DeltaNet; per feature: KDA)
-    =================  ==================  =============================================
+    | `log_decay` | `write_strength` | rule |
+    |---|---|---|
+    | None | None | linear (Katharopoulos et al. 2020) |
+    | given | None | gated (RetNet, Mamba-2; per feature: GLA) |
+    | None | given | delta (DeltaNet) |
+    | given | given | gated delta (Gated DeltaNet; per feature: KDA) |
 
     Source: Katharopoulos et al. 2020 (arXiv:2006.16236) for the state; Yang et al. 2024
     (arXiv:2312.06635) for decays of each feature; Schlag et al. 2021 (arXiv:2102.11174) for the
