@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
 from docs import of_devices, of_numbers, of_runs, panels
 from docs.panels import DOCS, Curves, Matrix, bars, curves, matrices
+from flax_attn.analysis.drawing import BLUE, LIGHT, frame, theme
 
 PAGES = sorted(path.stem for path in (DOCS / "attention").glob("*.md"))
 Names = dict[str, Any]
@@ -192,6 +195,52 @@ def lens(names: Names) -> Figure:
     return matrices("A lens changes the weights, and the model stays as it is", shown)
 
 
+def linear(names: Names) -> Figure:
+    """Draws the weights of each rule, and below them what each key returns in the end."""
+    notes = [f"{drink} {price:.0f}" for drink, price in zip(names["written"], names["prices"])]
+    asked = [f"{drink}?" for drink in names["asked"]]
+    drinks, newest = list(names["keys"]), dict(zip(names["written"], names["prices"].tolist()))
+    ground, (left, cell, start, below) = theme(), (1.1, 0.265, 0.6, 2.95)
+    reds, blues = "#67001f #b2182b #f0957a", "#93c4de #1764ab #08306b"
+    if ground is not LIGHT:
+        reds, blues = "#ffe9e4 #ec7263 #8e2a26", "#1d5a8c #3f8fc4 #f2faff"
+    middle = ground.heat(0.0)  # the colour of weight 0
+    colours = LinearSegmentedColormap.from_list("signed", [*reds.split(), middle, *blues.split()])
+    scale = Normalize(-1, 1)
+    figure = panels.new(4.4)
+    panels.head(figure, "A new price of tea: the delta rules take the old one out of the state")
+    for i, (rule, weights) in enumerate(names["weights"].items()):
+        at = left + i * (5 * cell + panels.GAP)
+        ax = panels.place(figure, at, start, 5 * cell, 5 * cell)
+        ax.imshow(np.asarray(weights), norm=scale, cmap=colours, aspect="auto")
+        frame(ax)
+        ax.set_title(rule, fontsize=9.5, loc="left", pad=4)
+        panels.label(ax.xaxis, notes, 5, cell, True)
+        panels.label(ax.yaxis, asked, 5, cell, False)
+        ax.set_xlabel("written" if i == 0 else "", fontsize=9, loc="left")
+        ax.set_ylabel("asked for" if i == 0 else "", fontsize=9, loc="top")
+        ax.tick_params(labelleft=i == 0)
+        returned = [names["returned"][rule][drink] for drink in drinks]
+        ax = panels.place(figure, at, below, 5 * cell, 4 * cell)
+        ax.barh(range(4), returned, color=BLUE, height=0.7)
+        ax.scatter(
+            [newest[drink] for drink in drinks], range(4), s=60, marker="|", color=ground.ink
+        )
+        for j, price in enumerate(returned):
+            ax.text(max(price, newest[drinks[j]]) + 0.5, j, f"{price:.1f}", va="center", fontsize=9)
+        ax.set(xlim=(0, 15), ylim=(3.5, -0.5), xticks=[])
+        ax.set_yticks(range(4), drinks if i == 0 else [""] * 4, fontsize=9)
+        if i == 0:
+            ax.set_xlabel("price that the state returns; | is the newest", fontsize=9, loc="left")
+        ax.spines["bottom"].set_visible(False)
+        ax.tick_params(length=0)
+    cax = panels.place(figure, left + 4 * (5 * cell + panels.GAP) + 0.05, start, 0.13, 5 * cell)
+    bar = figure.colorbar(ScalarMappable(scale, colours), cax=cax, ticks=[-1, -0.5, 0, 0.5, 1])
+    bar.set_label("implied weight", size=9)
+    bar.ax.tick_params(labelsize=9)
+    return figure
+
+
 def todays_models(names: Names) -> Figure:
     title = "Each option changes one part of the block: what it does to a number"
     return curves(
@@ -214,6 +263,7 @@ OF_PAGE: dict[str, Callable[[Names], Figure]] = {
         encoder_decoder,
         input_attention,
         lens,
+        linear,
         local,
         masks,
         monotonic,

@@ -39,6 +39,7 @@ PAGES = {  # under a page, headings with the pages below them
             "docs/attention/rotary",
             "docs/attention/transformer",
             "docs/attention/todays_models",
+            "docs/attention/linear",
             "docs/attention/pooling",
             "docs/attention/encoder_decoder",
             "docs/attention/local",
