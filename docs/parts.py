@@ -46,6 +46,7 @@ PARTS = {
     "15_which_head_does_it": {"exercise": "{'falls': effects['blocks_0/attention']}"},
     "16_images_as_patches": {"exercise": "None"},
     "17_what_todays_models_changed": {"exercise": "None"},
+    "18_a_memory_that_forgets": {"exercise": "None"},
 }
 
 

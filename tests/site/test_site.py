@@ -295,6 +295,7 @@ ANSWERS = {  # right, wrong; a function makes them of the facts in the page
     ),
     "16_images_as_patches": (["196", "16"], ["196", "4"]),
     "17_what_todays_models_changed": (["131072"], ["524288"]),
+    "18_a_memory_that_forgets": (["4.92"], ["3"]),
 }
 OWN_ANSWERS = "04_masks", "05_one_layer_that_sees_everything"  # not those of the lesson's cells
 
