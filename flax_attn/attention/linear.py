@@ -207,13 +207,16 @@ def causal_convolution(
     if ids is not None:  # what is past belongs to the first sequence
         ids = ids[..., 0, 0, :]  # (..., t)
         ids = jnp.pad(ids, [(0, 0)] * len(rows) + [(num_past, 0)])  # (..., m + t)
-    outputs = jnp.zeros_like(inputs) if bias is None else jnp.broadcast_to(bias, inputs.shape)
+    outputs = jnp.zeros(inputs.shape, dtype := wide(inputs.dtype))
+    if bias is not None:
+        outputs += with_rank(bias.astype(dtype), outputs.ndim)
     for i in range(len(kernel)):
         tap = longer[..., i : i + length, :]  # (..., t, c)
         if ids is not None:
             is_own = ids[..., i : i + length] == ids[..., num_past:]  # (..., t)
             tap = jnp.where(is_own[..., None], tap, 0)
-        outputs = outputs + tap * kernel[i].astype(tap.dtype)
+        outputs += tap.astype(dtype) * with_rank(kernel[i].astype(dtype), tap.ndim)
+    outputs = outputs.astype(inputs.dtype)
     if is_real is not None:
         outputs = jnp.where(is_real[..., None], outputs, 0)
     if ids is not None:
@@ -365,7 +368,7 @@ def _at_once(
     end, context = _step(state, chunk)
     weights = chunk.reads  # (..., h, g, t, t)
     if found is not None and tokens.strength is not None:
-        eye = jnp.eye(found.shape[-1], dtype=found.dtype)
+        eye = with_rank(jnp.eye(found.shape[-1], dtype=found.dtype), found.ndim)
         weights = weights @ _solve(found, tokens.strength.swapaxes(-1, -2) * eye)
     if change is not None:
         changed = change(weights)

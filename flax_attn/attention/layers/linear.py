@@ -12,6 +12,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.attention import lens
+from flax_attn.attention.arrays import with_rank
 from flax_attn.attention.cache import StateCache
 from flax_attn.attention.core import Attended
 from flax_attn.attention.layers.shells import (
@@ -212,13 +213,13 @@ class LinearAttentionBase(LayerBase):
         """Computes `-exp(a) softplus(x W + b)`, `(..., t, heads)` or for each feature."""
         heads = self.num_heads
         size = heads * key_width if self.decay_per_feature else heads
-        steps = self._linear("decay", size, inputs) + self._param(
-            "decay_bias", small_steps, (size,)
-        )
+        bias = self._param("decay_bias", small_steps, (size,))
         rate = jnp.exp(self._param("decay_rate", log_uniform, (heads,)))  # (heads,)
+        steps = self._linear("decay", size, inputs).astype(bias.dtype)  # (..., t, size)
+        steps += with_rank(bias, steps.ndim)
         if self.decay_per_feature:
             steps, rate = steps.reshape(*steps.shape[:-1], heads, key_width), rate[:, None]
-        return -rate * nn.softplus(steps.astype(rate.dtype))
+        return -with_rank(rate, steps.ndim) * nn.softplus(steps)
 
     def _linear(self, name: str, features: int, inputs: Array) -> Array:
         options: Options = {"kernel_init": self.kernel_init, "precision": self.precision}
