@@ -27,6 +27,7 @@ from flax_attn.models.language import softmax
 from flax_attn.page.data import safe
 from flax_attn.published.modules import AnyModel, Decoder, VisionTransformer
 from flax_attn.published.tasks import Continued, Prepared, Read, Seen
+from flax_attn.schema import require
 from flax_attn.tasks import replies
 from flax_attn.tasks.asking import MOST_TOKENS, Asked, Settings, View, read
 from flax_attn.types import Json, JsonObject, Options, Tree
@@ -50,6 +51,9 @@ class PublishedAnswers:
     def __init__(self, run: Model) -> None:
         assert isinstance(run.task, Continued | Read | Seen)
         self.run, self.task, self.model = run, run.task, cast(AnyModel, run.model)
+        if isinstance(self.model, Decoder):  # as a page draws no weights below 0
+            kinds = dict.fromkeys(self.model.attentions)
+            require(list(kinds) == ["full"], f"softmax in all blocks, got {', '.join(kinds)}")
         self.params: Params = run.params[0]
         self.names = [f"block{i + 1}" for i in range(self.model.num_blocks)]
         self.at_once = min(max(self.model.num_heads, AT_ONCE[0]), AT_ONCE[1])

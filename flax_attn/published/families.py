@@ -6,14 +6,14 @@ attention have an axis of heads. Half-split rotary becomes ours by a permutation
 """
 
 import math
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.core import FrozenDict
 from jax.typing import DTypeLike
 
 from flax_attn.attention import scaled_frequencies
@@ -23,6 +23,7 @@ from flax_attn.published.folder import ModelConfig, StoredWeights, open_arrays, 
 from flax_attn.published.modules import ACTIVATIONS, AnyModel, Decoder, Encoder, VisionTransformer
 from flax_attn.types import Options, Tree
 
+LINEAR = "linear_attention"
 MOST_READ = 1_024  # tokens, unless more are asked for
 SIZES = "vocab_size max_position_embeddings hidden_size num_attention_heads num_hidden_layers"
 SELF_ATTENTION = "attention/query self_attn.q_proj; attention/key self_attn.k_proj;"
@@ -35,12 +36,13 @@ class Layout(NamedTuple):
     """How the arrays of a model differ from the usual.
 
     Attributes:
-        names: of arrays by our names of layers, or of parameters; `{}` is the number of a block.
+        names: of arrays by our names of layers, or of parameters. A number after a name is a part
+            of its last axis, a `T` transposes it.
         turned: the number of features of queries and keys that rotary positions turn.
         shift: what is added to the scales of norms.
         is_transposed: whether kernels are `(out, in)`.
-        fused: cuts one part of three out of the last axis of an array of queries, keys and values,
-            which gets the array, the part and the number of heads.
+        fused: of an array with several parts, the number of groups in its last axis, and the widths
+            of the parts in each, by the name of its layer.
         first_position: the row of the first position in its table.
     """
 
@@ -48,7 +50,7 @@ class Layout(NamedTuple):
     turned: int = 0
     shift: float = 0.0
     is_transposed: bool = True
-    fused: Callable[[np.ndarray, int, int], np.ndarray] | None = None
+    fused: Mapping[str, tuple[int, Sequence[int]]] = {}
     first_position: int = 0
 
 
@@ -86,9 +88,10 @@ def gpt2(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
         "attention_norm ln_1; feed_forward_norm ln_2; attention/query attn.c_attn 0;"
         "attention/key attn.c_attn 1; attention/value attn.c_attn 2; attention/out attn.c_proj;"
         "feed_forward/hidden mlp.c_fc; feed_forward/out mlp.c_proj",
+        range(model.num_blocks),
     )
-    third = lambda array, part, heads: np.split(array, 3, axis=-1)[part]
-    return model, Layout(names, is_transposed=False, fused=third)
+    fused = {"c_attn": (1, [model.features] * 3)}
+    return model, Layout(names, is_transposed=False, fused=fused)
 
 
 def llama(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
@@ -98,7 +101,8 @@ def llama(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]
     width = config.get("head_dim", sizes["features"] // sizes["num_heads"])
     is_gemma, is_olmo = kind.startswith("gemma"), kind == "olmo2"
     has_outer_norms = kind in ("gemma2", "gemma3_text")
-    has = lambda name: f"layers.0.self_attn.{name}" in arrays
+    is_hybrid = kind in HYBRIDS
+    has = lambda name: any(own.endswith(f"self_attn.{name}") for own in arrays.files)
     config.only(mlp_bias=False, use_bidirectional_attention=False, use_qk_norm=True)
     # the arrays and the types of the blocks say it
     config.unused("attention_bias tie_word_embeddings _sliding_window_pattern")
@@ -106,11 +110,13 @@ def llama(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]
     activation = config.choice("hidden_act", ACTIVATIONS, "silu")
     if is_gemma:  # where both stand, this one is used
         activation = config.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh")
-    types = block_types(config, sizes["num_blocks"])
+    types = block_types(config, sizes["num_blocks"], is_hybrid)
+    turned = rotary_features_of(config, width, 0.25) if is_hybrid else width
     window = config.get("sliding_window", 0)
     scale = config.number("query_pre_attn_scalar", float(width)) ** -0.5
     model = Decoder(
         **sizes,
+        attention=" ".join("gated_delta" if one == LINEAR else "full" for one in types),
         head_features=width,
         rms=True,
         epsilon=config.number("rms_norm_eps", 1e-5 if is_olmo else 1e-6),
@@ -124,7 +130,8 @@ def llama(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]
         query_key_norm=("all" if is_olmo else "head") if has("q_norm.weight") else "",
         scale=scale,
         softcap=config.get("attn_logit_softcapping", None),
-        frequencies=frequencies_of(config, types, width),
+        rotary_features=turned,
+        frequencies=frequencies_of(config, types, turned),
         windows=tuple(window if one == "sliding_attention" else 0 for one in types),
         embedding_scale=sizes["features"] ** 0.5 if is_gemma else 1.0,
         tied="lm_head.weight" not in arrays,
@@ -139,8 +146,55 @@ def llama(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]
         f"feed_forward_norm {before}_layernorm; attention_output_norm post_attention_layernorm;"
         "feed_forward_output_norm post_feedforward_layernorm; feed_forward/gate mlp.gate_proj;"
         "feed_forward/hidden mlp.up_proj; feed_forward/out mlp.down_proj",
+        range(model.num_blocks),
     )
-    return model, Layout(names, turned=width, shift=float(is_gemma))
+    return model, Layout(names, turned=turned, shift=float(is_gemma or is_hybrid))
+
+
+def hybrid(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
+    """Qwen 3.5, and Qwen3-Next without experts: a Llama with a gated delta rule in most blocks."""
+    if any(".experts." in name for name in arrays.files):
+        raise config.wrong("num_experts", "dense networks", config.get("num_experts", None))
+    # of images, and of a network that guesses further tokens
+    arrays.read |= {name for name in arrays.files if name.startswith(("visual.", "mtp."))}
+    config.only(hidden_act="silu", attn_output_gate=True, output_gate_type="swish")
+    config.unused("mlp_only_layers decoder_sparse_step num_experts num_experts_per_tok")
+    config.unused("moe_intermediate_size shared_expert_intermediate_size norm_topk_prob")
+    config.unused("output_router_logits router_aux_loss_coef mamba_ssm_dtype")
+    config.unused("mtp_num_hidden_layers mtp_use_dedicated_embeddings")
+    model, layout = llama(config, arrays)
+    assert isinstance(model, Decoder)
+    heads, key_heads = (config.get(f"linear_num_{name}_heads") for name in ("value", "key"))
+    value, key = (config.get(f"linear_{name}_head_dim") for name in ("value", "key"))
+    sizes = {"num_heads": heads, "num_key_heads": key_heads}
+    sizes |= {"key_features": heads * key, "value_features": heads * value}
+    sizes |= {"conv_size": config.get("linear_conv_kernel_dim")}
+    model = model.clone(output_gate=True, linear=FrozenDict(sizes))
+    is_fused = config.get("model_type") == "qwen3_next"
+    fused, single = "qkvz 0,qkvz 1,qkvz 2,qkvz 3,ba 0,ba 1", "qkv 0,qkv 1,qkv 2,z,b,a"
+    projections = zip(
+        ("query", "key", "value", "gate", "strength", "decay"),
+        (fused if is_fused else single).split(","),
+        strict=True,
+    )
+    of_linear = ";".join(f"attention/{ours} linear_attn.in_proj_{its}" for ours, its in projections)
+    of_linear += (
+        ";attention/conv linear_attn.conv1d.weight T; attention/decay_bias linear_attn.dt_bias;"
+        "attention/decay_rate linear_attn.A_log; attention/context_norm linear_attn.norm;"
+        "attention/out linear_attn.out_proj"
+    )
+    of_full = "attention/query self_attn.q_proj 0; attention/gate self_attn.q_proj 1"
+    linear = [i for i, name in enumerate(model.attentions) if name != "full"]
+    names = names_of("", "layers", of_full, range(model.num_blocks))
+    names |= names_of("", "layers", of_linear, linear)
+    values = heads // key_heads  # that share a key
+    widths = {
+        "q_proj": (model.num_heads, [model.head_features] * 2),
+        "in_proj_qkv": (1, [key_heads * key, key_heads * key, heads * value]),
+        "in_proj_qkvz": (key_heads, [key, key, values * value, values * value]),
+        "in_proj_ba": (key_heads, [values, values]),
+    }
+    return model, layout._replace(names=layout.names | names, fused=widths)
 
 
 def gpt_neox(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
@@ -158,13 +212,10 @@ def gpt_neox(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layo
         "attention/query attention.query_key_value 0; attention/key attention.query_key_value 1;"
         "attention/value attention.query_key_value 2; attention/out attention.dense;"
         "feed_forward/hidden mlp.dense_h_to_4h; feed_forward/out mlp.dense_4h_to_h",
+        range(model.num_blocks),
     )
-
-    def of_heads(array: np.ndarray, part: int, heads: int) -> np.ndarray:
-        rest = array.shape[:-1]  # the last axis is of heads, then of queries, keys and values
-        return array.reshape(*rest, heads, 3, -1)[..., part, :].reshape(*rest, -1)
-
-    return model, Layout(names, turned=model.rotary_features, fused=of_heads)
+    fused = {"query_key_value": (model.num_heads, [model.features // model.num_heads] * 3)}
+    return model, Layout(names, turned=model.rotary_features, fused=fused)
 
 
 def phi(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
@@ -178,6 +229,7 @@ def phi(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
         "layers",
         f"{SELF_ATTENTION} attention/out self_attn.dense; attention_norm input_layernorm;"
         "feed_forward_norm input_layernorm; feed_forward/hidden mlp.fc1; feed_forward/out mlp.fc2",
+        range(model.num_blocks),
     )
     return model, Layout(names, turned=model.rotary_features)
 
@@ -190,10 +242,7 @@ def decoder_with_layer_norms(
     `share` is the part where no option names one, as is `activation`.
     """
     sizes = rotary_sizes_of(config)
-    rope = config.part("rope_parameters")
-    share = config.number("rotary_pct", config.number("partial_rotary_factor", share))
-    share = rope.number("partial_rotary_factor", share)
-    turned = int(sizes["features"] // sizes["num_heads"] * share)
+    turned = rotary_features_of(config, sizes["features"] // sizes["num_heads"], share)
     return Decoder(
         **sizes,
         activation=config.choice("hidden_act", ACTIVATIONS, activation),
@@ -224,12 +273,22 @@ def rotary_sizes_of(config: ModelConfig) -> Options:
     return sizes | {"positions": "rotary"}
 
 
-def block_types(config: ModelConfig, num_blocks: int) -> list[str]:
-    """Returns for each block `full_attention` or `sliding_attention`."""
-    known = ("full_attention", "sliding_attention")
+def rotary_features_of(config: ModelConfig, width: int, share: float) -> int:
+    """Returns the number of features of a head that are turned, by default a share of them."""
+    share = config.number("rotary_pct", config.number("partial_rotary_factor", share))
+    return int(width * config.part("rope_parameters").number("partial_rotary_factor", share))
+
+
+def block_types(config: ModelConfig, num_blocks: int, is_hybrid: bool = False) -> list[str]:
+    """Returns for each block `full_attention`, or `sliding_attention` or `linear_attention`."""
+    known = ("full_attention", LINEAR if is_hybrid else "sliding_attention")
     uses_window = config.get("use_sliding_window", True)
     slides = uses_window and config.get("sliding_window", None) is not None
-    types = config.get("layer_types", [known[1] if slides else known[0]] * num_blocks)
+    default = [known[1] if slides else known[0]] * num_blocks
+    if is_hybrid:
+        every = config.get("full_attention_interval", 4)
+        default = [known[(i + 1) % every != 0] for i in range(num_blocks)]
+    types = config.get("layer_types", default)
     if len(types) != num_blocks or not set(types) <= set(known):
         raise config.wrong("layer_types", f"{num_blocks} of {' and '.join(known)}", types)
     return types
@@ -261,6 +320,7 @@ def frequencies_of(
         factor = 1.0 if name == "default" else part.number("factor")
         frequencies[kind] = scaled_frequencies(width, factor, max_period=period, **scaling)
         part.unused("partial_rotary_factor factor")
+        part.unused("mrope_section mrope_interleaved")  # of images; in texts all sections are alike
         part.check_all_known()
     config.unused("rope_local_base_freq")
     return tuple(frequencies[kind] for kind in types)
@@ -295,6 +355,7 @@ def bert(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
         "attention/value attention.self.value; attention/out attention.output.dense;"
         "attention_norm attention.output.LayerNorm; feed_forward_norm output.LayerNorm;"
         "feed_forward/hidden intermediate.dense; feed_forward/out output.dense",
+        range(model.num_blocks),
     )
     return model, Layout(names, first_position=first)
 
@@ -316,6 +377,7 @@ def distilbert(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, La
         "attention/value attention.v_lin; attention/out attention.out_lin;"
         "attention_norm sa_layer_norm; feed_forward_norm output_layer_norm;"
         "feed_forward/hidden ffn.lin1; feed_forward/out ffn.lin2",
+        range(model.num_blocks),
     )
     return model, Layout(names)
 
@@ -360,18 +422,25 @@ def vit(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
         "attention/value attention.attention.value; attention/out attention.output.dense;"
         "attention_norm layernorm_before; feed_forward_norm layernorm_after;"
         "feed_forward/hidden intermediate.dense; feed_forward/out output.dense",
+        range(model.num_blocks),
     )
     return model, Layout(names)
 
 
-def names_of(names: str, their_blocks: str, of_block: str) -> dict[str, str]:
-    """Returns the map of a layout, from pairs of our name and theirs, also of a block."""
+def names_of(
+    names: str, their_blocks: str, of_block: str, numbers: Iterable[int]
+) -> dict[str, str]:
+    """Returns the map of a layout, from pairs of our name and theirs, also of blocks."""
     pairs = lambda text: [pair.split(maxsplit=1) for pair in text.split(";") if pair.strip()]
-    blocks = {f"blocks_{{}}/{ours}": f"{their_blocks}.{{}}.{its}" for ours, its in pairs(of_block)}
-    return dict(pairs(names)) | blocks
+    return dict(pairs(names)) | {
+        f"blocks_{i}/{ours}": f"{their_blocks}.{i}.{its}"
+        for i in numbers
+        for ours, its in pairs(of_block)
+    }
 
 
 WRITERS = ("ForCausalLM", "LMHeadModel", "Model")
+OF_BOTH = (*WRITERS, "ForConditionalGeneration")  # of texts and images
 READERS = ("Model", "ForSequenceClassification", "ForMaskedLM", "ForPreTraining")
 SEERS = ("Model", "ForImageClassification", "ForImageClassificationWithTeacher")
 OF_DECODERS = ("rotary_emb.inv_freq", "attention.bias", "attention.masked_bias")
@@ -379,12 +448,14 @@ OF_GPT2 = (".attn.bias", ".attn.masked_bias", "lm_head.weight")
 OF_IMAGES = ("pooler.dense.weight", "pooler.dense.bias")
 OF_ENCODERS = ("position_ids", "decoder.weight", "decoder.bias", *OF_IMAGES)
 OF_ENCODERS += ("seq_relationship.weight", "seq_relationship.bias")
+HYBRIDS = ("qwen3_next", "qwen3_5", "qwen3_5_text")
 LLAMAS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo2")
 FAMILIES = {
     "gpt2": Family(gpt2, ("transformer.",), OF_GPT2, WRITERS),
     "gpt_neox": Family(gpt_neox, ("gpt_neox.",), OF_DECODERS, WRITERS),
     "phi": Family(phi, ("model.",), OF_DECODERS, WRITERS),
     **dict.fromkeys(LLAMAS, Family(llama, ("model.",), OF_DECODERS, WRITERS)),
+    **dict.fromkeys(HYBRIDS, Family(hybrid, ("model.", "language_model."), OF_DECODERS, OF_BOTH)),
     **dict.fromkeys(("bert", "roberta"), Family(bert, ("bert.", "roberta."), OF_ENCODERS, READERS)),
     "distilbert": Family(distilbert, ("distilbert.",), ("vocab_projector.weight",), READERS),
     **dict.fromkeys(("vit", "deit"), Family(vit, ("vit.", "deit."), OF_IMAGES, SEERS)),
@@ -410,6 +481,8 @@ def read(
     if len(made_of) > 1 or not all(str(name).endswith(family.classes) for name in made_of):
         expected = f"one name that ends in {', '.join(family.classes)}"
         raise config.wrong("architectures", expected, made_of)
+    if config.get("model_type") == "qwen3_5":  # which has options of images, too
+        config = config.part("text_config")
     arrays = open_arrays(folder, family.prefixes)
     try:
         model, layout = family.build(config, arrays)
@@ -445,12 +518,17 @@ def fill(shapes: Tree, arrays: StoredWeights, layout: Layout, path: tuple[str, .
     their, *part = name_of(path, layout.names)
     array, shape = arrays[their], tuple(shapes.shape)
     refuse = lambda: UsageError(f"expected {their} for a {kind} of {shape}, got {array.shape}")
+    if kind == "conv":
+        array = array.reshape(len(array), -1)  # (channels, tokens)
     if part == ["T"] or (kind == "kernel" and layout.is_transposed):  # and patches, of four axes
         array = array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
-    if part and layout.fused is not None and part != ["T"]:
-        if array.shape[-1] % 3:
+    if part and part != ["T"]:
+        groups, widths = layout.fused[their.split(".")[-2]]
+        if array.shape[-1] != groups * sum(widths):
             raise refuse()
-        array = layout.fused(array, int(part[0]), shape[-2])
+        groups = array.reshape(*array.shape[:-1], groups, -1)
+        parts = np.split(groups, np.cumsum(widths)[:-1], axis=-1)
+        array = parts[int(part[0])].reshape(*array.shape[:-1], -1)
     if kind == "embedding" and layer[0] in ("positions", "position_table"):
         array = array.reshape(-1, array.shape[-1])[layout.first_position :][: shape[0]]
     summed = 2 if layer[-1:] == ["out"] and len(shape) == 3 else 1  # axes of the inputs
@@ -459,20 +537,20 @@ def fill(shapes: Tree, arrays: StoredWeights, layout: Layout, path: tuple[str, .
     if array.size != math.prod(shape) or (array.ndim > 1 and "token" not in kind and not fits):
         raise refuse()
     array = array.reshape(shape)
+    is_linear = kind == "kernel" and len(shape) == 2  # attention without positions
     if layout.turned and layer[-1:] in (["query"], ["key"], ["query_ln"], ["key_ln"]):
-        array = in_pairs(array, layout.turned)
-    return array + layout.shift if kind == "scale" and layout.shift else array
+        array = array if is_linear else in_pairs(array, layout.turned)
+    is_shifted = layout.shift and kind == "scale" and layer[-1] != "context_norm"
+    return array + layout.shift if is_shifted else array
 
 
 def name_of(path: tuple[str, ...], names: dict[str, str]) -> list[str]:
     """Returns their name of an array by our path of a parameter, and what follows in the map."""
-    number = re.search(r"(?<=blocks_)\d+", path[0])
-    ours = [re.sub(r"(?<=blocks_)\d+", "{}", path[0]), *path[1:]]
-    their = names.get("/".join(ours))
+    their = names.get("/".join(path))
     if their is None:
-        their, *part = names["/".join(ours[:-1])].split()
+        their, *part = names["/".join(path[:-1])].split()
         their = " ".join([f"{their}.{'bias' if path[-1] == 'bias' else 'weight'}", *part])
-    return their.format(number and number[0]).split()
+    return their.split()
 
 
 def in_pairs(array: np.ndarray, turned: int) -> np.ndarray:

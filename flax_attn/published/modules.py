@@ -5,12 +5,13 @@ stands here as attributes.
 """
 
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.core import FrozenDict
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
@@ -19,6 +20,7 @@ from flax_attn.attention import (
     EncoderBlock,
     FeedForward,
     LearnedPositions,
+    LinearAttention,
     MultiHeadAttention,
     scaled_dot,
 )
@@ -61,6 +63,8 @@ class Decoder(GPT):
         rotary_features: the number of features of a head that are turned; 0 for all.
         frequencies: of rotary positions, for each block.
         windows: the number of tokens that a position reads in each block, 0 for all.
+        output_gate: as in `MultiHeadAttention`.
+        linear: arguments of `LinearAttention`, for blocks whose `attention` is not `full`.
         embedding_scale: factor of the embeddings.
         tied: whether the logits are products with the embeddings.
         unembedding_bias: whether the logits have biases, where they are not tied.
@@ -84,6 +88,8 @@ class Decoder(GPT):
     rotary_features: int = 0
     frequencies: tuple[tuple[float, ...], ...] = ()
     windows: tuple[int, ...] = ()
+    output_gate: bool = False
+    linear: Mapping[str, Any] = FrozenDict()
     embedding_scale: float = 1.0
     tied: bool = True
     unembedding_bias: bool = False
@@ -106,22 +112,8 @@ class Decoder(GPT):
 
     @nn.nowrap
     def _block_at(self, i: int) -> DecoderBlock:
-        axes = (-2, -1) if self.query_key_norm == "all" else -1
-        options = {"epsilon": self.epsilon, "reduction_axes": axes, "feature_axes": axes}
-        query_key_norm = functools.partial(nn.RMSNorm, **options) if self.query_key_norm else False
-        attention = MultiHeadAttention(
-            self.num_heads,
-            num_key_heads=self.num_key_heads or None,
-            key_features=(self.head_features or self.features // self.num_heads) * self.num_heads,
-            score=functools.partial(scaled_dot, scale=self.scale, softcap=self.softcap),
-            use_bias=self.query_bias,
-            out_bias=self.out_bias,
-            rotary=self.positions == "rotary",
-            rotary_features=self.rotary_features or None,
-            rotary_frequencies=self.frequencies[i] if self.frequencies else None,
-            query_key_norm=query_key_norm,
-            across=self.across,
-        )
+        rule, options = self.attentions[i], {"epsilon": self.epsilon, **self.linear}
+        attention = self._full(i) if rule == "full" else LinearAttention(rule=rule, **options)
         network = FeedForward(
             self.hidden_features,
             ACTIVATIONS[self.activation],
@@ -141,14 +133,35 @@ class Decoder(GPT):
         )
 
     @nn.nowrap
+    def _full(self, i: int) -> MultiHeadAttention:
+        axes = (-2, -1) if self.query_key_norm == "all" else -1
+        options = {"epsilon": self.epsilon, "reduction_axes": axes, "feature_axes": axes}
+        query_key_norm = functools.partial(nn.RMSNorm, **options) if self.query_key_norm else False
+        return MultiHeadAttention(
+            self.num_heads,
+            num_key_heads=self.num_key_heads or None,
+            key_features=(self.head_features or self.features // self.num_heads) * self.num_heads,
+            score=functools.partial(scaled_dot, scale=self.scale, softcap=self.softcap),
+            use_bias=self.query_bias,
+            out_bias=self.out_bias,
+            rotary=self.positions == "rotary",
+            rotary_features=self.rotary_features or None,
+            rotary_frequencies=self.frequencies[i] if self.frequencies else None,
+            query_key_norm=query_key_norm,
+            output_gate=self.output_gate,
+            across=self.across,
+        )
+
+    @nn.nowrap
     def _window(self, number: int) -> tuple[int, int] | None:
         window = self.windows[number] if self.windows else 0
         return (window - 1, 0) if window else None
 
     @nn.nowrap
     def alike(self, number: int) -> int:
-        kinds = list(zip(*(kind for kind in (self.windows, self.frequencies) if kind)))
-        return kinds.index(kinds[number]) if kinds else 0
+        others = (kind for kind in (self.windows, self.frequencies) if kind)
+        kinds = list(zip(self.attentions, *others))
+        return kinds.index(kinds[number])
 
     def begin(
         self, tokens: Int[Array, "b t"], offset: ArrayLike = 0, *, train: bool = False

@@ -35,6 +35,13 @@ ROPES = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
     "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
 }
+HYBRID = DECODER | {"head_dim": 12, "partial_rotary_factor": 0.5, "linear_num_key_heads": 2}
+HYBRID |= {"linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 10}
+HYBRID |= {"layer_types": ["linear_attention", "full_attention", "linear_attention"]}
+SECTIONS = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}
+SECTIONS |= {"mrope_section": [1, 1, 1], "mrope_interleaved": True}
+VISION = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16}
+VISION |= {"patch_size": 4, "out_hidden_size": 32, "num_position_embeddings": 16}
 GPT_2 = {"vocab_size": SIZE, "n_positions": 64, "n_embd": 32, "n_layer": 3, "n_head": 4}
 
 # by name: the class of the model, its config, and how it is saved
@@ -70,6 +77,12 @@ WRITES = {
         },
     ),
     "olmo2": ("Olmo2ForCausalLM", DECODER),
+    "qwen3_next": ("Qwen3NextForCausalLM", HYBRID | {"num_experts": 0}),
+    "qwen3_5": ("Qwen3_5ForCausalLM", HYBRID),
+    "qwen3_5_images": (
+        "Qwen3_5ForConditionalGeneration",
+        {"text_config": HYBRID | {"rope_parameters": SECTIONS}, "vision_config": VISION},
+    ),
     "pythia": ("GPTNeoXForCausalLM", DECODER | {"use_parallel_residual": True}),
     "neox_one_after_another": ("GPTNeoXForCausalLM", DECODER | {"use_parallel_residual": False}),
     "phi": ("PhiForCausalLM", DECODER),
@@ -94,6 +107,7 @@ WRITES = {
 def write(name: str, folder: Path) -> Path:
     """Writes the folder of a model, with all parameters drawn anew so that each matters."""
     model_class, values = WRITES[name]
+    torch.manual_seed(0)  # of rates that are not drawn anew
     model = getattr(tr, model_class)(getattr(tr, model_class).config_class(**values))
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     with torch.no_grad():

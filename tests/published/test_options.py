@@ -20,6 +20,8 @@ from tests.published import tiny
 SIZES = {"vocab_size": 50, "hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 2}
 SIZES |= {"intermediate_size": 40, "max_position_embeddings": 64}
 GPT2 = {"vocab_size": 50, "n_positions": 64, "n_embd": 24, "n_head": 4, "n_layer": 2}
+HEADS = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_conv_kernel_dim": 3}
+HEADS |= {"linear_key_head_dim": 5, "linear_value_head_dim": 7}
 DISTILBERT = {"vocab_size": 50, "dim": 24, "n_heads": 4, "n_layers": 2, "hidden_dim": 40}
 IMAGES = {"image_size": 8, "patch_size": 2, "num_channels": 1}
 
@@ -44,6 +46,7 @@ def build(kind, *names, **options):
     """The model and the layout of a family, of the sizes above and arrays of these names."""
     sizes = {"gpt2": GPT2, "distilbert": DISTILBERT | {"max_position_embeddings": 64}}
     content = sizes.get(kind, SIZES) | (IMAGES if kind in ("vit", "deit") else {})
+    content |= HEADS if kind in families.HYBRIDS else {}
     config = ModelConfig(content | {"model_type": kind} | options, Path("config.json"))
     return FAMILIES[kind].build(config, StoredWeights(dict.fromkeys(names, File()), ()))
 
@@ -62,6 +65,8 @@ DEFAULTS = {
     "gemma2": GEMMA | {"output_norm": True},
     "gemma3_text": GEMMA | {"output_norm": True},
     "olmo2": LLAMA | {"epsilon": 1e-5, "pre_norm": False, "output_norm": True},
+    "qwen3_5_text": LLAMA
+    | {"output_gate": True, "rotary_features": 1, "attention": "gated_delta gated_delta"},
     "gpt_neox": {"epsilon": 1e-5, "activation": "gelu", "parallel": True, "rotary_features": 1},
     "phi": {"epsilon": 1e-5, "activation": "gelu_new", "parallel": True, "rotary_features": 3},
     "bert": {"epsilon": 1e-12, "activation": "gelu", "num_types": 2, "max_length": 64},
@@ -103,6 +108,19 @@ def test_a_window_is_of_the_blocks_that_slide():
     assert build("gemma2", **slides, layer_types=types)[0].windows == (5, 0)
     with pytest.raises(UsageError, match="layer_types"):
         build("gemma2", **slides, layer_types=types[:1])
+
+
+def test_blocks_of_a_hybrid_are_of_two_kinds(monkeypatch):
+    monkeypatch.setattr(families, "frequencies_of", lambda config, types, width: ())
+    model, layout = build("qwen3_next", full_attention_interval=2)
+    assert model.attentions == ("gated_delta", "full")
+    assert (model.linear["key_features"], model.linear["value_features"]) == (20, 28)
+    assert layout.names["blocks_0/attention/gate"] == "layers.0.linear_attn.in_proj_qkvz 3"
+    assert layout.names["blocks_1/attention/gate"] == "layers.1.self_attn.q_proj 1"
+    with pytest.raises(UsageError, match="dense networks"):
+        build("qwen3_next", "layers.0.mlp.experts.gate_up_proj", num_experts=8)
+    with pytest.raises(UsageError, match="layer_types"):
+        build("llama", layer_types=["linear_attention"] * 2)
 
 
 def test_frequencies_of_rotary_positions_are_those_of_the_options():
