@@ -409,14 +409,22 @@ def _with_zeros(array: Array, number: int, axis: int) -> Array:
 def _solve(found: Array, right: Array) -> Array:
     """Computes `(I + A)^-1 B` for a strictly lower triangular `A`.
 
-    By substitution: the powers of `A` grow like binomials where keys repeat.
+    The inverse of two blocks follows from that of each: with `L` below the diagonal blocks `D^-1`,
+    `(D^-1 + L)^-1 = D - D L D`. So blocks of 1, 2, 4 ... tokens are inverted by products, which
+    accelerators like. A series in powers of `A` would not do: they grow like binomials where keys
+    repeat. LAPACK's solve, in jaxlib 0.10.2, blocks a thread of XLA until others have done its
+    parts. Two of them on two cores wait for each other for ever.
     """
-    shape = jnp.broadcast_shapes(found.shape[:-2], right.shape[:-2])
-    found, right = (jnp.broadcast_to(x, (*shape, *x.shape[-2:])) for x in (found, right))
-    if found.shape[-1] == 1:
-        return right
-    solve = jax.lax.linalg.triangular_solve
-    return solve(found, right, left_side=True, lower=True, unit_diagonal=True)
+    size = found.shape[-1]
+    row, column = jnp.arange(size)[:, None], jnp.arange(size)[None]
+    inverse = jnp.broadcast_to(jnp.eye(size, dtype=found.dtype), found.shape)  # (..., c, c)
+    block = 1
+    while block < size:
+        is_below = (row // block % 2 == 1) & (column // block == row // block - 1)  # (c, c)
+        below = jnp.where(with_rank(is_below, found.ndim), found, 0)
+        inverse -= inverse @ below @ inverse
+        block *= 2
+    return inverse @ right
 
 
 def _decayed_products(x: Array, y: Array, total: Array | None, sees: Array) -> Array:
