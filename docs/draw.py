@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from docs import of_devices, of_numbers, of_runs, panels
 from docs.panels import DOCS, Curves, Matrix, bars, curves, matrices
-from flax_attn.analysis.drawing import BLUE, LIGHT, frame, theme
+from flax_attn.analysis.drawing import BLUE, frame, theme
 
 PAGES = sorted(path.stem for path in (DOCS / "attention").glob("*.md"))
 Names = dict[str, Any]
@@ -201,12 +201,7 @@ def linear(names: Names) -> Figure:
     asked = [f"{drink}?" for drink in names["asked"]]
     drinks, newest = list(names["keys"]), dict(zip(names["written"], names["prices"].tolist()))
     ground, (left, cell, start, below) = theme(), (1.1, 0.265, 0.6, 2.95)
-    reds, blues = "#67001f #b2182b #f0957a", "#93c4de #1764ab #08306b"
-    if ground is not LIGHT:
-        reds, blues = "#ffe9e4 #ec7263 #8e2a26", "#1d5a8c #3f8fc4 #f2faff"
-    middle = ground.heat(0.0)  # the colour of weight 0
-    colours = LinearSegmentedColormap.from_list("signed", [*reds.split(), middle, *blues.split()])
-    scale = Normalize(-1, 1)
+    colours, scale = ground.signed, Normalize(-1, 1)
     figure = panels.new(4.4)
     panels.head(figure, "A new price of tea: the delta rules take the old one out of the state")
     for i, (rule, weights) in enumerate(names["weights"].items()):

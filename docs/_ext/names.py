@@ -10,6 +10,7 @@ MODULES = {"flax_attn.heads", "flax_attn.plot", "masks"}  # among the names of p
 OTHERS = {
     "plot.attention": "flax_attn.plot.attention",
     "plot.attention_on_text": "flax_attn.plot.attention_on_text",
+    "plot.state": "flax_attn.plot.state",
     "shapes.generate": "flax_attn.data.shapes.generate",
     "UsageError": "flax_attn.errors.UsageError",
     "check_attention": "flax_attn.testing.check_attention",

@@ -20,10 +20,18 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
-from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize, PowerNorm, to_hex
+from matplotlib.colors import (
+    Colormap,
+    FuncNorm,
+    LinearSegmentedColormap,
+    Normalize,
+    PowerNorm,
+    to_hex,
+)
 from matplotlib.figure import Figure as Figure
 from matplotlib.text import Text
 
+from flax_attn.analysis.token_weights import are_negative
 from flax_attn.errors import escaped_lines
 from flax_attn.files import replacing
 from flax_attn.types import Options
@@ -52,24 +60,29 @@ class Theme(NamedTuple):
     ink: str  # of text and lines
     quiet: str  # of what matters less
     heat: Colormap
+    signed: Colormap  # the same above 0, and red below
     masked: Options
     settings: Options  # matplotlib's; on a light ground a user's own stay
 
 
-def _theme(ink: str, quiet: str, heat: str, face: str, hatch: str) -> Theme:
+def _theme(ink: str, quiet: str, heat: str, below: str, face: str, hatch: str) -> Theme:
     ground, *_ = colours = heat.split()
+    both = LinearSegmentedColormap.from_list("signed weights", [*below.split()[::-1], *colours])
     inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
     grounded = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
     masked: Options = {"facecolor": face, "edgecolor": hatch, "hatch": "////", "linewidth": 0}
     settings: Options = dict.fromkeys(inked, ink) | dict.fromkeys(grounded, ground)
     colours = LinearSegmentedColormap.from_list("weights", colours)
-    return Theme(ink, quiet, colours, masked, settings)
+    return Theme(ink, quiet, colours, both, masked, settings)
 
 
 LIGHT_HEAT = "#ffffff #cfe1f2 #93c4de #4a97c9 #1764ab #08306b"
+LIGHT_BELOW = "#fbd9d6 #f2aaa6 #dc6a70 #ae2440 #650a26"  # reds as light as the blues
 DARK_HEAT = "#131416 #16334f #1d5a8c #3f8fc4 #8cc6ea #f2faff"
-LIGHT = _theme("#222222", "#666666", LIGHT_HEAT, "#ececec", "#b4b4b4")._replace(settings={})
-DARK = _theme("#e9e7e2", "#a3a29e", DARK_HEAT, "#2b2d31", "#5d6067")
+DARK_BELOW = "#4a1b26 #8a2b3d #c94a58 #f07a78 #ffaaa0"  # which do not end in the same white
+LIGHT = _theme("#222222", "#666666", LIGHT_HEAT, LIGHT_BELOW, "#ececec", "#b4b4b4")
+LIGHT = LIGHT._replace(settings={})
+DARK = _theme("#e9e7e2", "#a3a29e", DARK_HEAT, DARK_BELOW, "#2b2d31", "#5d6067")
 _CURRENT: ContextVar[Theme] = ContextVar("theme", default=LIGHT)
 
 
@@ -166,22 +179,48 @@ def quietly() -> Iterator[None]:
         yield
 
 
-def heat_up_to(top: float, scale: Scale = "sqrt", cmap: Cmap = None) -> tuple[Options, list[float]]:
-    """Returns colours and ticks of a scale that ends at `top`."""
+def scale_of(weights: np.ndarray, top: float | None = None) -> Options:
+    """Returns where the scale of weights ends, and whether it has both signs.
+
+    `top` is the end for weights that are not negative; None for the largest. Where any is negative
+    the scale is symmetric about 0, and ends at the largest of either sign.
+    """
+    signed = are_negative(weights)
+    if signed or top is None:
+        top = float(np.nanmax(np.abs(weights), initial=0))
+    return {"top": top, "signed": signed}
+
+
+def heat_up_to(
+    top: float, scale: Scale = "sqrt", cmap: Cmap = None, signed: bool = False
+) -> tuple[Options, list[float]]:
+    """Returns colours and ticks of a scale from 0 to `top`, or from `-top` if it is signed."""
     top = float(top) or 0.01  # all weights are 0
     least = 0.08 * top if scale == "linear" else 0.0  # the ticks nearer to 0 would overlap
     ticks = [tick for tick in TICKS if tick == 0 or least <= tick < 0.8 * top]
     # Queries run downwards from the top, as a matrix is printed. The scale is of square roots: on a
     # linear one a single full weight leaves many small ones pale. Cells are sharp where they are
     # larger than three pixels; smaller ones are averaged, so that no diagonal falls between pixels.
-    heat: Options = {"origin": "upper", "cmap": cmap or theme().heat, "interpolation": "auto"}
+    theme_cmap = theme().signed if signed else theme().heat
+    heat: Options = {"origin": "upper", "cmap": cmap or theme_cmap, "interpolation": "auto"}
     power = {"sqrt": 0.5, "linear": 1.0}[scale]
-    return heat | {"norm": PowerNorm(power, vmin=0, vmax=top)}, [*ticks, top]
+    if not signed:
+        return heat | {"norm": PowerNorm(power, vmin=0, vmax=top)}, [*ticks, top]
+    raised = [functools.partial(_raised, power=own) for own in (power, 1 / power)]
+    above = [tick for tick in ticks if 0.1 * top <= tick < 0.6 * top][::2]  # half a bar has few
+    norm = FuncNorm((raised[0], raised[1]), vmin=-top, vmax=top)
+    return heat | {"norm": norm}, [-top, *(-tick for tick in above[::-1]), 0.0, *above, top]
+
+
+def _raised(weights: np.ndarray, power: float) -> np.ndarray:
+    return np.sign(weights) * np.abs(weights) ** power
 
 
 def top_of(weights: np.ndarray) -> float:
     """Returns the end of the scale of `(q, k)`: the largest weight, or 8 times the uniform one."""
-    return float(min(max(np.nanmax(weights, initial=0), LEAST_TOP / weights.shape[-1]), 1))
+    if (scale := scale_of(weights))["signed"]:
+        return scale["top"]
+    return float(min(max(scale["top"], LEAST_TOP / weights.shape[-1]), 1))
 
 
 def strength(weights: np.ndarray | float, count: int) -> np.ndarray:
@@ -194,20 +233,26 @@ def strength(weights: np.ndarray | float, count: int) -> np.ndarray:
 
 
 def colour_bar(
-    figure: Figure, top: float, scale: Scale = "sqrt", cmap: Cmap = None, **where: Any
+    figure: Figure,
+    top: float,
+    scale: Scale = "sqrt",
+    cmap: Cmap = None,
+    signed: bool = False,
+    label: str = "attention weight",
+    **where: Any,
 ) -> Colorbar:
-    """Draws the colour bar of weights from 0 to `top`; `where` goes to `Figure.colorbar`."""
-    heat, ticks = heat_up_to(top, scale, cmap)
-    where["label"] = "attention weight" + " (square-root scale)" * (scale == "sqrt")
-    bar = figure.colorbar(ScalarMappable(heat["norm"], heat["cmap"]), **where)
+    """Draws the colour bar of `heat_up_to`; `where` goes to `Figure.colorbar`."""
+    heat, ticks = heat_up_to(top, scale, cmap, signed)
+    label += " (square-root scale)" * (scale == "sqrt")
+    bar = figure.colorbar(ScalarMappable(heat["norm"], heat["cmap"]), label=label, **where)
     bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
     bar.ax.minorticks_off()
     return bar
 
 
-def of_weight(weight: float, top: float = 1.0) -> tuple[str, str]:
+def of_weight(weight: float, top: float = 1.0, signed: bool = False) -> tuple[str, str]:
     """Returns the colour of a weight as #rrggbb on a scale up to `top`, and that of text on it."""
-    heat, _ = heat_up_to(top)
+    heat, _ = heat_up_to(top, signed=signed)
     colour = heat["cmap"](heat["norm"](weight))
     return to_hex(colour), on_colour(colour)
 

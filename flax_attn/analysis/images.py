@@ -7,9 +7,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from flax_attn.analysis import drawing
 from flax_attn.analysis.classes import drawn_names, verdict
 from flax_attn.analysis.drawing import ORANGE, Picture, frame, strength, strength_bar, styled, theme
+from flax_attn.analysis.token_weights import are_negative
 from flax_attn.runs.reading import Record
+from flax_attn.types import Options
 
 SHOWN = 32
 MOST_PATCHES = 256  # in a picture of their own, which a thousand would take minutes
@@ -92,15 +95,15 @@ def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Fi
     heads = weights.reshape(-1, *weights.shape[-2:])
     size = round(math.sqrt(math.prod(image.shape[:2]) / heads.shape[-1]))  # of a patch
     queries = [] if heads.shape[1] == 1 else ink(image, size)
-    across = 1 + len(queries)
+    across, scale = 1 + len(queries), drawing.scale_of(heads) if are_negative(heads) else None
     cell = 1.4 if queries or len(heads) > 1 else 2.6  # inches; an image alone is larger
     size_of_figure = cell * across + 1.2, cell * len(heads) + 0.9
     figure = Picture(figsize=size_of_figure, layout="compressed")
     axes = figure.subplots(len(heads), across, squeeze=False)
     for head, row in zip(heads, axes):
-        draw_patches(row[0], image, head.mean(axis=0), size)
+        draw_patches(row[0], image, head.mean(axis=0), size, scale)
         for ax, query in zip(row[1:], queries):
-            draw_patches(ax, image, head[query], size)
+            draw_patches(ax, image, head[query], size, scale)
             y, x = divmod(query, image.shape[1] // size)
             corner = x * size - 0.5, y * size - 0.5
             ax.add_patch(Rectangle(corner, size, size, fill=False, edgecolor=ORANGE, lw=2))
@@ -111,18 +114,29 @@ def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Fi
         for number, row in enumerate(axes):
             row[0].set_ylabel(f"head {number}")
     figure.suptitle(title)
-    bar = strength_bar(figure, heads.shape[-1], ax=axes, shrink=0.8, alpha=INK)
+    place: Options = {"ax": axes, "shrink": 0.8, "alpha": INK}
+    if scale:
+        drawing.colour_bar(figure, **scale, **place, label="weight")
+        return figure
+    bar = strength_bar(figure, heads.shape[-1], **place)
     if len(heads) == 1:
         bar.set_label("weight, from 1/n on")  # there is no room for more
     return figure
 
 
-def draw_patches(ax: Axes, image: np.ndarray, weights: np.ndarray, size: int) -> None:
-    """Draws weights `(k,)` of patches of `size x size` pixels over their image."""
+def draw_patches(
+    ax: Axes, image: np.ndarray, weights: np.ndarray, size: int, scale: Options | None = None
+) -> None:
+    """Draws weights `(k,)` of patches of `size x size` pixels over their image.
+
+    Colours are those of a scale of both signs, or of the strengths where there is none.
+    """
     paint(ax, image, alpha=0.5)
-    rows = strength(weights, weights.size)
+    rows, heat = strength(weights, weights.size), {"cmap": theme().heat, "vmin": 0, "vmax": 1}
+    if scale:
+        rows, (heat, _) = weights, drawing.heat_up_to(**scale)
     rows = rows.reshape(image.shape[0] // size, image.shape[1] // size)
-    heat = {"cmap": theme().heat, "vmin": 0, "vmax": 1, "interpolation": "nearest"}
+    heat["interpolation"] = "nearest"
     ax.imshow(np.kron(rows, np.ones((size, size))), **heat, alpha=INK)
     ax.set(xticks=[], yticks=[])
     frame(ax)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
+from flax_attn.analysis import drawing
 from flax_attn.analysis.drawing import BLUE, ORANGE, Picture, colour_bar, of_weight, styled
 from flax_attn.analysis.matrices import draw_matrix, name_cells
 from flax_attn.analysis.token_lines import printable
@@ -58,15 +59,16 @@ def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], na
     block, head = map(int, np.unravel_index(scores.argmax(), scores.shape))
     figure = Picture(figsize=(8.3, 6.0), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1, 2.2))
-    draw_matrix(left, scores)
+    scale, scale_of_head = drawing.scale_of(scores, 1.0), drawing.scale_of(weights, 1.0)
+    draw_matrix(left, scores, **scale)
     for i, j in np.ndindex(*scores.shape):
-        number, (_, colour) = f"{scores[i, j]:.2f}", of_weight(float(scores[i, j]))
+        number, (_, colour) = f"{scores[i, j]:z.2f}", of_weight(float(scores[i, j]), **scale)
         left.text(j, i, number, ha="center", va="center", color=colour, fontsize=9)
     left.set_aspect("equal")
     left.set_xticks(range(scores.shape[1]), [f"head\n{j}" for j in range(scores.shape[1])])
     left.set_yticks(range(scores.shape[0]), [f"block{i + 1}" for i in range(scores.shape[0])])
     left.set_title("weight on the token that\nfollowed last time")
-    draw_matrix(right, weights, mask=np.tri(len(weights), dtype=bool))
+    draw_matrix(right, weights, mask=np.tri(len(weights), dtype=bool), **scale_of_head)
     tokens = [printable(token) for token in string]
     right.set_aspect("equal")
     name_cells(right.xaxis, tokens, 4.0)
@@ -74,8 +76,10 @@ def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], na
     right.set(xlabel="key: the token that is looked at", ylabel="query: the current token")
     best = f"block{block + 1}, head {head}"
     right.set_title(f"{best}, on a string that comes twice")
-    colour_bar(figure, 1.0, ax=right, shrink=0.7)
+    colour_bar(figure, **scale_of_head, ax=right, shrink=0.7)
     message = f"{best} puts {scores.max():.2f}\nof its weight on the token that followed last time"
+    if scale_of_head["signed"]:
+        message = f"{best} gives the token that followed last time\nthe weight {scores.max():.2f}"
     if scores.max() < 0.5:
         message = f"no head looks for what followed last time;\n{best} comes nearest"
     figure.suptitle(f"{name}: {message}")
@@ -94,22 +98,25 @@ def looks(tokens: Sequence[str], weights: Mapping[str, np.ndarray], name: str) -
         for head in range(len(of_heads))
     ]
     others = rows[:, :-1] if rows.shape[1] > 1 else rows
-    row, column = map(int, np.unravel_index(others.argmax(), others.shape))
+    row, column = map(int, np.unravel_index(np.abs(others).argmax(), others.shape))
+    scale = drawing.scale_of(rows, 1.0)
     height = 1.8 + 0.22 * len(labels)
     figure = Picture(figsize=(8.3, height), layout="constrained")
     ax = figure.subplots()
-    draw_matrix(ax, rows)
+    draw_matrix(ax, rows, **scale)
     ax.set_xticks(range(len(written)), written, family="monospace", fontsize=9)
     if max(map(len, written)) > 2:
         ax.tick_params(axis="x", rotation=90)
     ax.set_yticks(range(len(labels)), labels, fontsize=9)
     ax.tick_params(axis="x", length=0)
     ax.set_xlabel("the text so far; the last token attends")
-    colour_bar(figure, 1.0, ax=ax, shrink=0.8)
+    colour_bar(figure, **scale, ax=ax, shrink=0.8)
     back = rows.shape[1] - 1 - column
+    with_weight = f"with {rows[row, column]:.2f} of its weight"
+    if scale["signed"]:
+        with_weight = f"with the weight {rows[row, column]:.2f}"
     figure.suptitle(
         f"{name}: to say what follows {written[-1]!r}, {labels[row]} looks\n"
-        f"{back} {'token' if back == 1 else 'tokens'} back, at {written[column]!r}, "
-        f"with {rows[row, column]:.2f} of its weight"
+        f"{back} {'token' if back == 1 else 'tokens'} back, at {written[column]!r}, {with_weight}"
     )
     return figure

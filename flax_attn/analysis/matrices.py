@@ -1,5 +1,6 @@
 """A matrix of attention weights on the axes of a figure: queries downwards, keys across."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from flax_attn.analysis.drawing import ORANGE, frame, heat_up_to, theme
+from flax_attn.analysis.drawing import ORANGE, frame, heat_up_to, on_colour, theme
 from flax_attn.errors import escaped
 from flax_attn.types import Options
 
@@ -20,6 +21,7 @@ CELL = 0.27  # inches, room for a word in 9 points
 LEAST_STEP, LEAST_STEP_OF_LETTERS = 0.16, 0.12  # inches from one word or letter to the next
 SMALLEST, LARGEST, LARGEST_WITHOUT_NAMES = 2.4, 16.0, 5.0  # inches
 LONGEST_LABEL = 24  # characters
+MOST_SIGNS = 24  # rows or columns of a matrix whose negative weights have a sign
 QUERY, KEY = "query: the position that attends", "key: the position that is attended to"
 
 
@@ -28,12 +30,17 @@ def draw_matrix(
 ) -> None:
     """Draws weights `(q, k)` on colours that end at `top`, of a scale and a cmap in `look`.
 
-    A cell where `mask` `(q, k)` is False is hatched, and a visible NaN is orange.
+    A cell where `mask` `(q, k)` is False is hatched, and a visible NaN is orange. A weight below 0
+    has a line at its foot, for those who do not see or print colours, unless there are too many.
     """
     visible = np.ones(weights.shape, bool) if mask is None else mask
     broken = visible & np.isnan(weights)
     heat, _ = heat_up_to(top, **look)
     ax.imshow(np.ma.masked_where(~visible | broken, weights), **heat, aspect="auto")
+    if look.get("signed") and max(weights.shape) <= MOST_SIGNS:
+        q, k = np.nonzero(visible & (weights < 0))
+        inks = [on_colour(tuple(own)) for own in ax.images[-1].to_rgba(weights[q, k])]
+        ax.scatter(k, q + 0.3, s=16, marker="_", linewidths=0.8, c=inks)
     if not visible.all():
         ax.patch.set(**theme().masked)  # masked cells have no colour: the ground shows through
     if broken.any():
@@ -65,13 +72,16 @@ def small() -> float:
     return 0.9 * matplotlib.rcParams["font.size"]
 
 
-def label_sides(ax: Axes, panel: tuple[float, float], is_left: bool, is_lowest: bool) -> None:
+def label_sides(
+    ax: Axes, panel: tuple[float, float], is_left: bool, is_lowest: bool, labels: Sequence[str]
+) -> None:
     """Labels the axes of a panel, width and height in inches, that stands on an edge of a grid."""
     width, height = panel
+    down, across, *_ = labels
     if is_left:
-        ax.set_ylabel(QUERY if height >= SMALLEST else "query")
+        ax.set_ylabel(down if height >= SMALLEST else down.split(":")[0])
     if is_lowest:
-        ax.set_xlabel(KEY if width >= SMALLEST else "key")
+        ax.set_xlabel(across if width >= SMALLEST else across.split(":")[0])
     ax.tick_params(labelleft=is_left, labelbottom=is_lowest)
 
 

@@ -20,6 +20,7 @@ from flax_attn.types import Options, UserInput
 
 MOST_ACROSS, FEW = 4, 12  # heads in a row, and in rows of this length; more are half as large
 PAGE, HIGHEST = 11.0, 8.0  # inches: the width of a page of many heads, the height of all matrices
+OF_STATE = "after: the token that wrote last", "write: the token that wrote", "length that is left"
 IN_PRINT: Options = {"font.size": 8, "axes.titlesize": 8, "figure.titlesize": 9}
 
 
@@ -32,7 +33,8 @@ class Matrices(NamedTuple):
     columns: list[str] | None
     titles: list[str]
     aspect: Literal["equal", "auto"]  # square cells, unless the matrix would be a line
-    colours: Options  # top, scale and cmap
+    colours: Options  # top, scale, cmap and whether they have both signs
+    labels: tuple[str, str, str] = (matrices.QUERY, matrices.KEY, "attention weight")
 
 
 def attention(
@@ -53,7 +55,8 @@ def attention(
     """Draws attention weights as a matrix: a row for each query, a column for each key.
 
     Cells are square, unless one side of the matrix is more than ten times the other. A PDF has
-    fonts of type 42 and an SVG has text, whatever the settings of matplotlib.
+    fonts of type 42 and an SVG has text, whatever the settings of matplotlib. Where a weight is
+    negative, as of attention without softmax, colours are symmetric about 0: blue above, red below.
 
     Args:
         weights: `(q, k)`, or `(heads, q, k)`, which has one matrix a head and one colour bar.
@@ -62,10 +65,12 @@ def attention(
         mask: boolean, broadcasts to the weights; True = may be attended. A masked cell is grey
             and hatched. A visible NaN is orange.
         title: stands above the picture.
-        top: the weight of the brightest colour; the largest visible weight where None.
+        top: the weight of the brightest colour; the largest visible weight, of either sign, where
+            None.
         scale: colours follow the square root of the weight, so that small weights are told from 0,
             or the weight itself with "linear".
-        cmap: the colours, as matplotlib takes them; white to blue where None.
+        cmap: the colours, as matplotlib takes them; white to blue, or red to white to blue, where
+            None.
         names: `(heads,)` titles of the heads; "head 0" and so on where None.
         width: inches, such as the width of a column. The height follows, and text has 7 to 9
             points. Where None, a matrix has the size that its cells need, and more than 12 heads
@@ -76,18 +81,61 @@ def attention(
             `figure.colorbar(ax.images[0], ax=ax)`.
 
     Raises:
-        ValueError: a wrong shape or number of labels, or a negative weight.
+        ValueError: a wrong shape or number of labels, or an infinite weight, as of masked scores.
         TypeError: a mask that is not boolean.
     """
     heads = _read(weights, mask, top, rows, columns, names)
     heads.colours.update(scale=scale, cmap=cmap)
-    if ax is not None:
-        return _draw_onto(np.ravel(np.asarray(ax)), heads, title)
-    if width is None:
-        width = figsize[0] if figsize else PAGE if len(heads.weights) > FEW else None
-    settings: Options = drawing.STYLE | drawing.theme().settings | (IN_PRINT if width else {})
-    with matplotlib.rc_context(settings):
-        return _draw_page(heads, title, width, figsize)
+    return _draw(heads, title, width, figsize, ax)
+
+
+def state(
+    key: ArrayLike,
+    value: ArrayLike | None = None,
+    *,
+    log_decay: ArrayLike | None = None,
+    write_strength: ArrayLike | None = None,
+    tokens: Iterable[object] | None = None,
+    title: str = "",
+    width: float | None = None,
+    ax: Axes | Sequence[Axes] | np.ndarray | None = None,
+) -> Figure:
+    """Draws what the state of linear attention still holds of each token, after each token.
+
+    The state is a sum over tokens, `S_t = sum_j r_tj v_j^T`, where `r_tj` is what decays and later
+    writes to similar keys have left of the key of token `j`. A cell is `|r_tj| |v_j|`, the length
+    of what is left of the write of token `j`, a column, after token `t`, a row. The diagonal is
+    what was written, and columns fade downwards as the state forgets.
+
+    Args:
+        key: `(t, d)`, or `(t, heads, d)` for one matrix a head; after the feature map.
+        value: `(t, e)`, or `(t, heads, e)`; vectors of length 1 where None.
+        log_decay, write_strength: as in `flax_attn.attention.linear_attention`, without batches.
+        tokens: `(t,)` words; their indices where None.
+        title, width, ax: as in `attention`.
+    """
+    length, *heads, _ = np.shape(key)
+    leading = (length, *(heads or [1]))
+
+    def of_heads(array: ArrayLike) -> np.ndarray:
+        return _numbers(array, "of each token").reshape(*leading, -1)  # (t, heads, _)
+
+    keys, left = of_heads(key), np.zeros_like(of_heads(key))  # of each token, (t, heads, d)
+    sizes = 1.0 if value is None else np.linalg.norm(of_heads(value), axis=-1)  # (t, heads)
+    factors = of_heads(np.exp(np.zeros(leading) if log_decay is None else log_decay))
+    strengths = None if write_strength is None else of_heads(write_strength)
+    norms = np.zeros((length, *leading))  # (after t, of t, heads)
+    for t, (write, factor) in enumerate(zip(keys, factors)):
+        left *= factor
+        if strengths is not None:  # the delta rule replaces what the state has for the key
+            left -= strengths[t] * write * (left * write).sum(-1, keepdims=True)
+            write = strengths[t] * write
+        left[t] = write
+        norms[t] = np.linalg.norm(left, axis=-1) * sizes
+    norms = np.moveaxis(norms, -1, 0)  # (heads, after t, of t)
+    names = None if tokens is None else list(tokens)
+    read = _read(norms, None, None, names, names, None)._replace(labels=OF_STATE)
+    return _draw(read, title, width, None, ax)
 
 
 @drawing.styled
@@ -100,7 +148,8 @@ def attention_on_text(
     """Draws a text with each token on the colour of its weight.
 
     A token with no more than 1/n, the uniform weight of a text of n tokens, has no colour. All of
-    the weight has the strongest, and each doubling adds as much. A NaN is framed.
+    the weight has the strongest, and each doubling adds as much. A NaN is framed. Where a weight is
+    negative, colours are those of `attention`, and a token below 0 is underlined.
 
     Args:
         tokens: the words of one text, or a list of texts.
@@ -108,7 +157,7 @@ def attention_on_text(
         title: stands above the picture.
 
     Raises:
-        ValueError: weights that do not fit the tokens, or a negative weight.
+        ValueError: weights that do not fit the tokens, or are infinite.
     """
     is_one = len(tokens) > 0 and all(isinstance(token, str) for token in tokens)
     texts = cast(Sequence[Sequence[str]], [tokens] if is_one else tokens)
@@ -117,6 +166,23 @@ def attention_on_text(
         raise ValueError(f"expected weights for {len(texts)} texts, got {len(of_texts)}")
     shares = [_of_tokens(*pair, i) for i, pair in enumerate(zip(texts, of_texts))]
     return token_lines.draw_texts([list(map(str, text)) for text in texts], shares, [], title)
+
+
+def _draw(
+    heads: Matrices,
+    title: str,
+    width: float | None,
+    figsize: tuple[float, float] | None,
+    ax: Axes | Sequence[Axes] | np.ndarray | None,
+) -> Figure:
+    """Draws all heads on the user's axes or on a new figure."""
+    if ax is not None:
+        return _draw_onto(np.ravel(np.asarray(ax)), heads, title)
+    if width is None:
+        width = figsize[0] if figsize else PAGE if len(heads.weights) > FEW else None
+    settings: Options = drawing.STYLE | drawing.theme().settings | (IN_PRINT if width else {})
+    with matplotlib.rc_context(settings):
+        return _draw_page(heads, title, width, figsize)
 
 
 def _draw_page(
@@ -147,6 +213,7 @@ def _draw_page(
             ax.axis("off")
     figure.suptitle(title)
     where: Options = {"ax": grid, "location": "bottom" if is_flat else "right"}
+    where["label"] = heads.labels[-1]
     drawing.colour_bar(figure, **heads.colours, **where)
     matrices.explain_marks(figure, heads.weights, heads.mask)
     if figsize is None and heads.aspect == "equal":  # the height at which squares fill the width
@@ -179,7 +246,7 @@ def _draw_head(
     matrices.draw_matrix(ax, heads.weights[number], mask=mask, **heads.colours)
     matrices.name_cells(ax.xaxis, heads.columns, panel[0])
     matrices.name_cells(ax.yaxis, heads.rows, panel[1])
-    matrices.label_sides(ax, panel, is_left, is_lowest)
+    matrices.label_sides(ax, panel, is_left, is_lowest, heads.labels)
     if heads.titles:
         ax.set_title(heads.titles[number], fontsize=matrices.small())
 
@@ -207,7 +274,8 @@ def _read(
     shown = heads if visible is None else np.where(visible, heads, 0)
     _check_weights(shown)
     aspect: Literal["equal", "auto"] = "equal" if long <= 10 * short else "auto"
-    colours: Options = {"top": float(np.nanmax(shown, initial=0) if top is None else top)}
+    colours = drawing.scale_of(shown)
+    colours["top"] = colours["top"] if top is None else float(top)
     return Matrices(heads, visible, rows, columns, titles, aspect, colours)
 
 
@@ -218,10 +286,10 @@ def _numbers(weights: ArrayLike, expected: str) -> np.ndarray:
 
 
 def _check_weights(weights: np.ndarray) -> None:
-    """Raises a ValueError for scores, which are easily taken for weights."""
-    wrong = weights[(weights < 0) | np.isinf(weights)]
+    """Raises a ValueError for masked scores, which are easily taken for weights."""
+    wrong = weights[np.isinf(weights)]
     if wrong.size:
-        raise ValueError(f"expected finite weights of at least 0, got {wrong[0]:.3g}")
+        raise ValueError(f"expected finite weights, got {wrong[0]:.3g}")
 
 
 def _names(name: str, labels: Iterable[UserInput] | None, size: int) -> list[str] | None:

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from flax_attn.analysis.drawing import BLUE, ORANGE, Picture, colour_bar, styled, theme
+from flax_attn.analysis.drawing import BLUE, ORANGE, Picture, colour_bar, scale_of, styled, theme
 from flax_attn.analysis.losses import error_on_test
 from flax_attn.analysis.matrices import draw_matrix
 from flax_attn.runs.reading import Record
@@ -40,9 +40,10 @@ def gates(run: Record, weights: np.ndarray) -> Figure:
     figure = Picture(figsize=(8.3, 3.6), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     relevant = run.config["data"]["relevant"]
+    scale = scale_of(weights, 1.0)
     titles = "test example 0", f"mean over {len(weights)} test examples"
     for ax, shown, title in zip(axes, (weights[0], weights.mean(axis=0)), titles):
-        draw_matrix(ax, shown.T)
+        draw_matrix(ax, shown.T, **scale)
         for edge in (relevant - 0.5, relevant + 0.5):
             ax.axhline(edge, color=ORANGE, lw=1.5, ls=":")
         ax.set(xlabel="step", title=title)
@@ -53,5 +54,5 @@ def gates(run: Record, weights: np.ndarray) -> Figure:
         f"{run.name}: {share:.0%} of the weight is on series {relevant},\n"
         "between the dotted lines, which decides the output"
     )
-    colour_bar(figure, 1.0, ax=axes)
+    colour_bar(figure, **scale, ax=axes)
     return figure

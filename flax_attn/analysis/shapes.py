@@ -19,6 +19,7 @@ from flax_attn.analysis.drawing import (
     colour_bar,
     frame,
     heat_up_to,
+    scale_of,
     styled,
     theme,
 )
@@ -153,7 +154,8 @@ def attention_map(signal: np.ndarray, weights: np.ndarray, marks: Marks, title: 
     across = figure.add_subplot(grid[1, 1], sharex=heat)
     beside = figure.add_subplot(grid[0, 0], sharey=heat)
     low, high = -0.5, len(signal) - 0.5
-    colours, _ = heat_up_to(1.0)
+    scale = scale_of(weights, 1.0)
+    colours, _ = heat_up_to(**scale)
     heat.imshow(weights, **colours, aspect="auto", extent=(low, high, high, low))
     positions = np.arange(len(signal))
     across.plot(positions, signal, color=theme().ink, lw=1.2)
@@ -164,7 +166,7 @@ def attention_map(signal: np.ndarray, weights: np.ndarray, marks: Marks, title: 
     frame(heat)
     across.set(xlabel=KEY, ylabel="height")
     beside.set(xlabel="height", ylabel=QUERY)
-    colour_bar(figure, 1.0, cax=figure.add_subplot(grid[0, 2]))
+    colour_bar(figure, **scale, cax=figure.add_subplot(grid[0, 2]))
     heat.set_title(title, pad=18)
     if marks:
         kind_legend(figure, [])

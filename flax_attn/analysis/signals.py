@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from flax_attn.analysis.drawing import BLUE, ORANGE, Picture, colour_bar, styled, theme
+from flax_attn.analysis.drawing import BLUE, ORANGE, Picture, colour_bar, scale_of, styled, theme
 from flax_attn.analysis.matrices import draw_matrix
 from flax_attn.errors import counted
 
@@ -33,10 +33,10 @@ def draw_signals(
         axes[i, 0].set_title(text, color=colour, parse_math=False)
         if weights is not None:
             matrix = weights[i].reshape(-1, *weights.shape[-2:]).mean(axis=0)  # (q, k)
-            top = float(np.nan_to_num(matrix).max())
-            draw_matrix(axes[i, 1], matrix, top=top)
+            scale = scale_of(matrix)
+            draw_matrix(axes[i, 1], matrix, **scale)
             axes[i, 1].set(xlabel="key", ylabel="query", title="attention")
-            colour_bar(figure, top, ax=axes[i, 1])
+            colour_bar(figure, **scale, ax=axes[i, 1])
     if outputs is not None:
         axes[0, 0].legend(loc="best")
     figure.suptitle(title, parse_math=False)

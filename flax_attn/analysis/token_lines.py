@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 
+from flax_attn.analysis import drawing
 from flax_attn.analysis.drawing import ORANGE, Picture, of_strength, quietly, strength_bar
 from flax_attn.analysis.token_weights import printable
 from flax_attn.types import Options
@@ -42,34 +43,40 @@ def draw_texts(
 ) -> Figure:
     """Draws texts under their headings, words and a colour, if any, with a colour bar.
 
-    A token whose weight is NaN has an orange frame.
+    A token whose weight is NaN has an orange frame. Where any is negative, colours have both signs,
+    and tokens below 0 are underlined.
     """
+    scale = drawing.scale_of(np.array([weight for row in weights for weight in row]))
     boxes, lines, height = lay_out(texts, weights, headings)
     counts = {box.count for box in boxes}
     widest = max((box.left + box.width for box in boxes), default=0.0)
     of_title = [part for line in title.split("\n") for part in wrapped(line)]
     width = max(widest, BAR_WIDTH + 130, max(width_of(of_title, size=11)))
     above = TITLE + TITLE_LINE * (len(of_title) - 1) if title else 0.0
-    bar = BAR_HEIGHT + BELOW_BAR + MARGIN
-    size = width + 2 * MARGIN, height + above + bar + 3 * MARGIN
+    of_bar = BAR_HEIGHT + BELOW_BAR + MARGIN
+    size = width + 2 * MARGIN, height + above + of_bar + 3 * MARGIN
     figure = Picture(figsize=(size[0] / 72, size[1] / 72))
-    ax = add_axes(figure, MARGIN, 2 * MARGIN + bar, width, height)
+    ax = add_axes(figure, MARGIN, 2 * MARGIN + of_bar, width, height)
     ax.set(xlim=(0, width), ylim=(height, 0))
     ax.axis("off")
     for box in boxes:
-        draw_box(ax, box)
+        draw_box(ax, box, scale if scale["signed"] else None)
     for words, colour, line in lines:
         ax.text(0, line + HEADING / 2, words, color=colour, va="center", weight="bold", size=10)
     if title:
         ax.set_title("\n".join(of_title), loc="left", pad=8)
     below = add_axes(figure, MARGIN + PAD, MARGIN + BELOW_BAR, BAR_WIDTH, BAR_HEIGHT)
     count = counts.pop() if len(counts) == 1 else None
-    scale = strength_bar(figure, count, cax=below, orientation="horizontal")
-    scale.ax.tick_params(labelsize=9)
-    scale.ax.get_xticklabels()[0].set(ha="left")  # centred, 1/n would begin outside the figure
-    who = "n tokens" if count is None else f"{count} tokens"
-    label = f"weight among {who}: no colour up to 1/n, the uniform weight"
-    scale.set_label(label, size=9, loc="left")
+    place: Options = {"cax": below, "orientation": "horizontal"}
+    if scale["signed"]:
+        bar, label = drawing.colour_bar(figure, **scale, **place), "weight: underlined below 0"
+    else:
+        bar = strength_bar(figure, count, **place)
+        bar.ax.get_xticklabels()[0].set(ha="left")  # centred, 1/n would begin outside the figure
+        who = "n tokens" if count is None else f"{count} tokens"
+        label = f"weight among {who}: no colour up to 1/n, the uniform weight"
+    bar.ax.tick_params(labelsize=9)
+    bar.set_label(label, size=9, loc="left")
     if any(np.isnan(box.weight) for box in boxes):
         note = {"color": ORANGE, "size": 9, "va": "center", "transform": below.transAxes}
         below.text(1.06, 0.5, "framed: not a number", **note)
@@ -125,14 +132,19 @@ def width_of(words: Sequence[str], **font: Any) -> list[float]:
     return [width / pixels for width, _, _ in sizes]
 
 
-def draw_box(ax: Axes, box: Box) -> None:
-    """Draws a token on the colour of its weight."""
+def draw_box(ax: Axes, box: Box, scale: Options | None) -> None:
+    """Draws a token on the colour of its weight, on a scale of both signs or by its strength."""
     if np.isnan(box.weight):
         front = ORANGE
         ground: Options = {"facecolor": "none", "edgecolor": ORANGE, "linestyle": "--"}
     else:
-        back, front = of_strength(box.weight, box.count)
+        back, front = (
+            drawing.of_weight(box.weight, **scale) if scale else of_strength(box.weight, box.count)
+        )
         ground = {"facecolor": back, "edgecolor": "none"}
+    if scale and box.weight < 0:
+        line = box.left + PAD, box.left + box.width - PAD
+        ax.plot(line, [box.top + BOX - 2.5] * 2, color=front, lw=0.8)
     ax.add_patch(Rectangle((box.left, box.top), box.width, BOX, **ground))
     middle = box.left + box.width / 2, box.top + BOX / 2
     ax.text(*middle, box.token, ha="center", va="center_baseline", color=front, **FONT)

@@ -5,7 +5,18 @@ import numpy as np
 from flax_attn.errors import escaped
 
 LONGEST_TOKEN = 60  # characters
+ROUNDING, TINY = 0.01, 1e-6  # errors of a weight of bfloat16 above 1, and of any below 0
 CONTROL = str.maketrans({"\n": "↵", "\t": "→", "\r": "↵"})
+
+
+def are_negative(weights: np.ndarray) -> bool:
+    """Returns whether one of some weights is below 0, as of attention without softmax."""
+    return bool((weights < -TINY).any())
+
+
+def are_shares(weights: np.ndarray) -> bool:
+    """Returns whether all weights are from 0 to 1, as those of a normaliser. NaN is ignored."""
+    return not (are_negative(weights) or (weights > 1 + ROUNDING).any())
 
 
 def of_hops(name: str) -> bool:

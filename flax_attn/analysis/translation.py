@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from flax_attn.analysis.drawing import Picture, colour_bar, styled
+from flax_attn.analysis.drawing import Picture, colour_bar, scale_of, styled
 from flax_attn.analysis.matrices import draw_matrix, label_room, name_cells, panel_size
 from flax_attn.analysis.plotting import attention
 from flax_attn.runs.reading import Record
@@ -25,6 +25,7 @@ def draw(run: Record) -> dict[str, Figure]:
 def alignments(run: Record, weights: np.ndarray, shown: list[int]) -> Figure:
     """Draws the alignments of some test examples, each without its padding."""
     words = [words_of(run, i) for i in shown]
+    scale = scale_of(weights, 1.0)
     most = max(len(targets) for _, targets in words), max(len(sources) for sources, _ in words)
     panel = panel_size(*most, LARGEST)
     across, down = min(2, len(shown)), -(-len(shown) // 2)
@@ -36,7 +37,7 @@ def alignments(run: Record, weights: np.ndarray, shown: list[int]) -> Figure:
     for ax in axes.flat[len(shown) :]:
         ax.axis("off")
     for ax, i, (sources, targets) in zip(axes.flat, shown, words):
-        draw_matrix(ax, weights[i, : len(targets), : len(sources)])
+        draw_matrix(ax, weights[i, : len(targets), : len(sources)], **scale)
         keep_cells(ax, (len(targets), len(sources)), most)  # it forgets what ticks look like
         name_cells(ax.xaxis, sources, panel[0])
         name_cells(ax.yaxis, targets, panel[1])
@@ -46,7 +47,7 @@ def alignments(run: Record, weights: np.ndarray, shown: list[int]) -> Figure:
     figure.suptitle(
         f"{run.name}: each row is a token of a translation,\nand shows what it was read from"
     )
-    colour_bar(figure, 1.0, ax=axes, shrink=0.6)
+    colour_bar(figure, **scale, ax=axes, shrink=0.6)
     return figure
 
 

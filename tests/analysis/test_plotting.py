@@ -3,6 +3,7 @@
 import io
 import itertools
 
+import jax
 import jax.numpy as jnp
 import jaxtyping
 import matplotlib
@@ -16,7 +17,7 @@ from matplotlib.text import Text
 
 from flax_attn.analysis import drawing, plotting, token_lines
 from flax_attn.analysis.matrices import NOT_A_NUMBER
-from flax_attn.attention import Attended
+from flax_attn.attention import Attended, l2_normalized, linear_attention
 from flax_attn.errors import UsageError
 
 WORDS = ["a", "bb", "ccc"]
@@ -113,10 +114,72 @@ def test_arrays_of_jax_and_lists_are_drawn():
     plotting.attention_on_text(WORDS, jnp.ones(3) / 3)
 
 
+SIGNED = np.array([[0.5, 0.0, -0.0], [-2.0, 0.5, 0.0], [0.02, -0.01, 1.0]])
+
+
+def test_weights_of_both_signs_have_a_scale_that_is_symmetric_about_0():
+    figure = plotting.attention(SIGNED, WORDS, mask=CAUSAL)
+    ax, bar = figure.axes
+    image = ax.images[0]
+    assert (image.norm.vmin, image.norm.vmax) == (-2, 2)
+    red, blue = (image.to_rgba(weight) for weight in (-2.0, 2.0))
+    assert (red[0] > red[2], blue[2] > blue[0]) == (True, True)
+    np.testing.assert_allclose(image.to_rgba(0.0), (1, 1, 1, 1), atol=0.01)
+    ticks = bar.get_yticks()
+    np.testing.assert_allclose(ticks, -ticks[::-1])
+    (marks,) = ax.collections  # for those who see no colours
+    assert marks.get_offsets().round().tolist() == [[0, 1], [1, 2]]
+    blues = plotting.attention(np.abs(SIGNED), WORDS, mask=CAUSAL).axes[0]
+    assert blues.images[0].norm.vmin == 0
+    assert blues.images[0].to_rgba(0.5) == pytest.approx(image.to_rgba(0.5), abs=0.01)
+    assert not blues.collections
+    linear = plotting.attention(SIGNED, scale="linear", top=1.0).axes[0].images[0].norm
+    assert (linear(-1.0), linear(0.5)) == (0, 0.75)
+
+
+def test_tokens_below_0_are_red_and_underlined():
+    ax = plotting.attention_on_text(WORDS, [-0.4, 0.2, 0.0]).axes[0]
+    colours = [patch.get_facecolor() for patch in ax.patches]
+    assert colours[0][0] > colours[0][2]
+    assert colours[1][2] > colours[1][0]
+    (line,) = ax.lines
+    left = ax.patches[0].get_x()
+    assert left < line.get_xdata()[0] < line.get_xdata()[1] < left + ax.patches[0].get_width()
+
+
+RULES = {"linear": (), "gated": (0,), "delta": (1,), "gated delta": (0, 1), "of features": (1, 2)}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_what_a_state_holds_of_a_token_is_the_state_that_has_its_value_alone(rule):
+    random, (t, h, d, e) = np.random.default_rng(0), (5, 2, 3, 4)
+    arrays = (random.uniform(size=size) for size in ((t, h, d), (t, h, e), (t, h, d), (t, h)))
+    key, value, decays, strength = map(jnp.float32, arrays)
+    key, decays = l2_normalized(key - 0.5), -decays
+    named = ("log_decay", decays[..., 0]), ("write_strength", strength), ("log_decay", decays)
+    options = dict(named[i] for i in RULES[rule])
+    figure = plotting.state(key, value, tokens=list("abcde"), **options)
+    heads = [np.asarray(ax.images[0].get_array()) for ax in figure.axes[:h]]
+
+    @jax.jit
+    def state(value, length):
+        return linear_attention(key, key, value, lengths=length, **options)[1]
+
+    for i in range(t):
+        alone = value * (np.arange(t) == i)[:, None, None]
+        left = [np.linalg.norm(state(alone, n + 1), axis=(1, 2)) for n in range(t)]
+        np.testing.assert_allclose([own[:, i] for own in heads], np.array(left).T, atol=1e-5)
+    one = plotting.state(key[:, 0], **{name: own[:, 0] for name, own in options.items()})
+    diagonal = np.diag(one.axes[0].images[0].get_array())
+    np.testing.assert_allclose(
+        diagonal, options.get("write_strength", 1 + 0 * strength)[:, 0], 1e-4
+    )
+
+
 WRONG = {  # what is easily mistaken, and a word of the error
     "one row": (plotting.attention, np.ones(3), {}, "shape"),
     "a batch": (plotting.attention, np.ones((2, 4, 3, 3)), {}, r"weights\[0\]"),
-    "scores": (plotting.attention, WEIGHTS - 1, {}, "at least 0"),
+    "masked scores": (plotting.attention, np.where(CAUSAL, WEIGHTS, -np.inf), {}, "finite"),
     "too few names": (plotting.attention, WEIGHTS, {"rows": WORDS[:2]}, "rows"),
     "a mask to add": (plotting.attention, WEIGHTS, {"mask": np.tri(3)}, "boolean"),
     "a result": (plotting.attention, Attended(WEIGHTS, WEIGHTS), {}, "pass its weights"),
