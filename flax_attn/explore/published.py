@@ -51,7 +51,7 @@ class PublishedAnswers:
     def __init__(self, run: Model) -> None:
         assert isinstance(run.task, Continued | Read | Seen)
         self.run, self.task, self.model = run, run.task, cast(AnyModel, run.model)
-        if isinstance(self.model, Decoder):  # as a page draws no weights below 0
+        if isinstance(self.model, Decoder):  # a page has as many heads in every block
             kinds = dict.fromkeys(self.model.attentions)
             require(list(kinds) == ["full"], f"softmax in all blocks, got {', '.join(kinds)}")
         self.params: Params = run.params[0]

@@ -109,8 +109,8 @@ def show(
         height: of the frame, in pixels.
 
     Raises:
-        UsageError: a run that is not finished or is damaged; weights of another shape, negative or
-            above 1; tokens or a mask that do not fit them.
+        UsageError: a run that is not finished or is damaged; weights of another shape or infinite;
+            tokens or a mask that do not fit them.
     """
     schema.convert("height", height, schema.PositiveInt)
     schema.convert("model", model, bool)

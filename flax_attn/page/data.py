@@ -9,7 +9,7 @@ from importlib import metadata
 import numpy as np
 
 from flax_attn import platforms
-from flax_attn.analysis.token_weights import of_hops
+from flax_attn.analysis.token_weights import are_shares, of_hops
 from flax_attn.errors import escaped
 from flax_attn.experiment.config import changes
 from flax_attn.runs.reading import Record, curve, late_median
@@ -100,8 +100,9 @@ def _largest(weights: Weights) -> Weights:
     """Returns the weights with all but the largest of each query at zero."""
     if weights.shape[-1] <= KEPT:
         return weights
-    least = np.partition(weights, -KEPT, axis=-1)[..., -KEPT, None]
-    return np.where(weights >= least, weights, 0)
+    sizes = np.abs(weights)
+    least = np.partition(sizes, -KEPT, axis=-1)[..., -KEPT, None]
+    return np.where(sizes >= least, weights, 0)
 
 
 def sentence(run: Record) -> str:
@@ -145,6 +146,7 @@ def attention_of(run: Record) -> list[JsonObject]:
     weights = weights_of(run, 0) if is_some else dict.fromkeys(run.attention, ())
     return [
         {"name": name, "heads": len(heads), "of": "hop" if of_hops(name) else "head"}
+        | ({} if are_shares(run.attention[name]) else {"signed": True})
         for name, heads in weights.items()
     ]
 

@@ -36,7 +36,7 @@ function storedEvidence(run, ask) {
   const evidence = evidenceRow(ask);
   const show = (example, weights) => {
     const asked = { inputs: stored(run, example), settings: UNCHANGED };
-    evidence.show({ ...parts(run, example, weights), ...asked });
+    evidence.show({ ...parts(run, example, weights), signed: weights.signed, ...asked });
   };
   return { node: evidence.node, show };
 }

@@ -87,6 +87,10 @@ export function tryIt(run, ask, others = []) {
       if (isGone(broken) && !isBack) comeBack();
       return;
     }
+    runs.forEach(({ attention }, i) => {
+      for (const { name, signed } of attention)
+        if (replies[i].attention[name]) replies[i].attention[name].signed = signed;
+    });
     if (!isNamed && isUnchanged(request.settings)) {
       controls.trained(normalizerIn(replies)); // as trained, so the weights tell by which
       isNamed = true;
@@ -109,6 +113,7 @@ export function tryIt(run, ask, others = []) {
     most: view.most,
     between: view.between,
     ordered: view.ordered,
+    attention: run.attention,
     onChange: (own) => {
       settings = { ...own, hidden: settings.hidden };
       changed();

@@ -2,10 +2,10 @@
 
 import { exampleChooser, headChooser } from "./controls/choosers.mjs";
 import { isBetween, isVisible } from "./controls/settings.mjs";
-import { capital, div, el, percent } from "./dom.mjs";
+import { capital, div, el } from "./dom.mjs";
 import { indexOfLargest } from "./lists.mjs";
 import { evidenceRow } from "./pictures/effects.mjs";
-import { rowOf } from "./pictures/heat.mjs";
+import { mostOn, rowOf, weightText } from "./pictures/heat.mjs";
 import { inputOf, targetOf } from "./views.mjs";
 
 /**
@@ -54,7 +54,7 @@ export function viewOf(parts) {
     const asked = JSON.stringify([request, heads.now]);
     if (!weights || answer.keys || asked === state.asked) return;
     state.asked = asked; // once for each request, not for each query that is pointed at
-    evidence.show({ ...input.parts(weights, replies[0]), ...request });
+    evidence.show({ ...input.parts(weights, replies[0]), signed: weights.signed, ...request });
   }
 
   function say(replies) {
@@ -73,11 +73,15 @@ export function viewOf(parts) {
     if (!weights?.rows) return null;
     const isMean = weights.rows === 1 || state.query === null;
     const row = rowOf(weights, isMean ? null : input.query(weights).q);
-    const best = indexOfLargest(row);
-    const who = isMean
-      ? "Most attention is on"
-      : `${capital(input.query(weights).name)} attends most to`;
-    return `${who} ${input.key(best)}, ${percent(row[best])}.`;
+    const best = indexOfLargest(row.map(Math.abs));
+    const [key, weight, { signed }] = [input.key(best), row[best], weights];
+    if (!isMean) {
+      const { name } = input.query(weights);
+      return `${capital(name)} ${mostOn(key, weight, signed, "attends most to", "")}.`;
+    }
+    const strongest = `The strongest weight${weights.rows > 1 ? ", on average," : ""} is on`;
+    const most = signed ? strongest : "Most attention is on";
+    return `${most} ${key}, ${weightText(weight, signed)}.`;
   }
 
   function query() {

@@ -1,13 +1,14 @@
 // Attention weights of any model: heads to choose from, the chosen one as a matrix or as lines, and
 // the tokens with their weights.
 
-import { buttonOf, capital, div, el, keepHeight, percent, pressOne, scrollBox } from "./dom.mjs";
+import { buttonOf, capital, div, el, keepHeight, pressOne, scrollBox } from "./dom.mjs";
 import { sentence, setStyle, tableBehind } from "./dom.mjs";
 import { indexOfLargest, range } from "./lists.mjs";
 import { openPage } from "./opening.mjs";
 import { headGrid, headName, mostTelling, mostTold } from "./pictures/head_grid.mjs";
-import { headOf, headsOf, heatMap, largest, legend, MOST_NAMED } from "./pictures/heat.mjs";
-import { movingLegend, pooled, rowOf, topOf } from "./pictures/heat.mjs";
+import { headOf, headsOf, heatMap, largest, legend, MOST_NAMED, mostOn } from "./pictures/heat.mjs";
+import { movingLegend, pooled, putsOn, rowOf, signedTop, topOf } from "./pictures/heat.mjs";
+import { weightText } from "./pictures/heat.mjs";
 import { linesAcross } from "./pictures/lines.mjs";
 import { savedLines, savedMatrix, saveButtons } from "./pictures/saved.mjs";
 import { cutShort, cutText, sign, words } from "./pictures/words.mjs";
@@ -90,7 +91,7 @@ function weightsView(run) {
     onPoint: (i) => (isSame ? point(i, null) : point(state.q, i)),
   });
   const strength = movingLegend("keys");
-  let scaled = null; // the number of keys that it stands for
+  let scaled = null; // the end of its scale and the number of keys that it stands for
   const about = isSame
     ? "Point at a token to see what it looks at. Its keys stand on the colours of their weights."
     : "Point at a query to see which keys it looks at. Keys stand on the colours of their weights.";
@@ -117,13 +118,13 @@ function weightsView(run) {
     const { q, k } = state;
     const best = largest(weights, q);
     const where = hasName ? `In ${cutText(nameNow(), LONGEST_HEAD)}, ` : "";
-    const share = percent(weights.at(q, k ?? best));
+    const [weight, { signed }] = [weights.at(q, k ?? best), weights];
     if (k !== null && !visible(q, k)) return `${where}${query(q)} may not look at ${key(k)}.`;
-    if (k !== null) return `${where}${query(q)} puts ${share} of its weight on ${key(k)}.`;
+    if (k !== null) return `${where}${query(q)} ${putsOn(key(k), weight, signed)}.`;
     if (Number.isNaN(weights.at(q, best)))
       return `${where}${query(q)} has no weight that is a number.`;
     if (weights.at(q, best) === 0) return `${where}${query(q)} looks at nothing.`;
-    return `${where}${query(q)} looks most at ${key(best)}, with ${share}.`;
+    return `${where}${query(q)} ${mostOn(key(best), weight, signed, "looks most at")}.`;
   }
 
   function showQuery() {
@@ -131,10 +132,11 @@ function weightsView(run) {
     const { weights, visible } = place;
     const row = rowOf(weights, q);
     const count = row.filter((_, i) => visible(q, i)).length;
-    keys.show(row, Math.max(count, 1));
+    const end = signedTop(weights);
+    keys.show(row, Math.max(count, 1), end);
     (queries ?? keys).pick(q);
-    if (scaled !== count) strength.to(Math.max(count, 1));
-    scaled = count;
+    if (scaled !== `${end} ${count}`) strength.to(Math.max(count, 1), false, end);
+    scaled = `${end} ${count}`;
     setStyle(strength.node, { visibility: count < 2 ? "hidden" : "visible" });
     map.point(q, k ?? largest(weights, q));
     if (lines && !lines.node.hidden) lines.show(weights, q);
@@ -146,12 +148,12 @@ function weightsView(run) {
     grid.mark({ view: { attention, head }, cut: [], effects: new Map() });
     heading.textContent = hasName ? nameNow() : "The weights";
     map.show(weights, { top: top(), visible, name: `${label}: ${heading.textContent}` });
-    scale.replaceChildren(legend(top(), masked()));
+    scale.replaceChildren(legend(top(), masked(), weights.signed));
     table.replaceChildren(
       tableBehind("what each query looks at most", ["query", "key", "weight"], () =>
         rows.map((_, i) => {
           const best = largest(weights, i);
-          return [query(i), key(best), percent(weights.at(i, best))];
+          return [query(i), key(best), weightText(weights.at(i, best), weights.signed)];
         }),
       ),
     );

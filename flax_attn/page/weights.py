@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flax_attn.analysis.token_weights import are_shares
 from flax_attn.errors import UsageError, counted, one_line, shortened
 from flax_attn.files import open_arrays
 from flax_attn.page.report import page_without_run
@@ -20,7 +21,6 @@ BESIDE = ("rows", "columns", "mask")  # arrays of a file that are no weights
 MOST_WEIGHTS = 2**22
 MOST_HEADS = 2048  # small pictures that a page draws at once
 MOST_TOKENS = 1024  # queries or keys
-ROUNDING = 0.01  # error of a weight of bfloat16
 OFF = 0.02  # error of a sum of weights
 NAME = "attention weights"
 EXPECTED = "(q, k), (heads, q, k) or, alone, (layers, heads, q, k)"
@@ -218,14 +218,13 @@ def _split(name: str, array: np.ndarray, is_alone: bool) -> list[tuple[str, np.n
 
 
 def _check(weights: np.ndarray, name: str) -> None:
-    """Raises a UsageError for what is not from 0 to 1. NaN may be among weights."""
-    wrong = (weights < -ROUNDING) | (weights > 1 + ROUNDING)
-    if wrong.any():
+    """Raises a UsageError for an infinite weight. NaN may be among weights."""
+    if (wrong := np.isinf(weights)).any():
         head, q, k = np.argwhere(wrong)[0].tolist()
         where = f"{shortened(name)}, head {head}".removeprefix(", ")
         raise UsageError(
-            f"expected weights from 0 to 1, got {weights[head, q, k]:.3g} in {where}, query {q}, "
-            f"key {k}; pass weights after the softmax and without dropout, not scores"
+            f"expected finite weights, got {weights[head, q, k]:.3g} in {where}, query {q}, "
+            f"key {k}; pass weights after the softmax, not masked scores"
         )
 
 
@@ -266,7 +265,7 @@ def masked_cells(weights: np.ndarray) -> np.ndarray:
     weight of all of them is exactly 0 or NaN. A query of nothing but NaN is not masked.
     """
     _, rows, columns = weights.shape
-    is_none = np.asarray((~(weights > 0)).all(axis=0))  # (q, k)
+    is_none = np.asarray((~(np.abs(weights) > 0)).all(axis=0))  # (q, k)
     has_numbers = np.asarray((~np.isnan(weights)).any(axis=(0, 2)))  # (q,)
     masked = np.zeros((rows, columns), bool)
     if has_numbers.sum() > 1:  # one query does not attend to every key
@@ -284,9 +283,9 @@ def notes_on_mask(whole: list[tuple[str, np.ndarray]], layers: list[Layer]) -> I
     for (_, weights), layer in zip(whole, layers):
         if layer.hidden is not None:
             hidden = np.broadcast_to(layer.hidden, weights.shape)
-            wrong = hidden & ~hidden.all(axis=-1, keepdims=True) & (weights > OFF)
+            wrong = hidden & ~hidden.all(axis=-1, keepdims=True) & (np.abs(weights) > OFF)
             number += int(wrong.sum())
-            largest = max(largest, float(weights[wrong].max(initial=0)))
+            largest = max(largest, float(np.abs(weights[wrong]).max(initial=0)))
     if number:
         yield (
             f"The mask hides {counted(number, 'cell that has', 'cells that have')} weight, up to "
@@ -299,7 +298,13 @@ def notes(layers: list[Layer]) -> Iterator[str]:
     broken = sum(int(np.isnan(layer.weights).sum()) for layer in layers)
     if broken:
         yield f"{counted(broken, 'weight is', 'weights are')} not a number (NaN): orange here."
-    sums = np.concatenate([layer.weights.sum(axis=-1).ravel() for layer in layers])
+    if any(not are_shares(layer.weights) for layer in layers):
+        yield (
+            "Some weights are below 0 or above 1, as of attention without softmax, so they are "
+            "shown as numbers, blue above 0 and red below. Scores look like this, too."
+        )
+    layers = [layer for layer in layers if are_shares(layer.weights)]
+    sums = np.concatenate([np.zeros(0), *(layer.weights.sum(axis=-1).ravel() for layer in layers)])
     sums = sums[np.isfinite(sums) & (sums > 0)]  # a query that may attend to nothing has 0
     off = sums[np.abs(sums - 1) > OFF]
     if not off.size:

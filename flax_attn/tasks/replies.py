@@ -5,7 +5,7 @@ import zlib
 
 import numpy as np
 
-from flax_attn.analysis.token_weights import of_hops, printable
+from flax_attn.analysis.token_weights import are_shares, of_hops, printable
 from flax_attn.types import Json, JsonObject, Tree
 
 DIGITS = 5  # significant ones
@@ -85,14 +85,19 @@ def numbers_of(packed: JsonObject) -> np.ndarray:
 def pack(weights: np.ndarray) -> JsonObject:
     """Packs numbers in [0, 1] as bytes of their square roots, deflated, in base64.
 
-    `broken` lists what is not a finite number.
+    `broken` lists what is not a finite number. Weights that are no shares of 1 are divided by
+    the largest size, `top`, and a bit for the sign of each follows.
     """
     flat = np.asarray(weights, np.float32).ravel()
     broken = np.flatnonzero(~np.isfinite(flat))
-    clean = np.clip(np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0), 0, 1)
-    roots = np.round(255 * np.sqrt(clean)).astype(np.uint8)
-    text = base64.b64encode(zlib.compress(roots.tobytes(), 9)).decode()
+    clean = np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0)
+    top = None if are_shares(clean) else float(np.abs(clean).max())
+    sizes = np.clip(clean, 0, 1) if top is None else np.abs(clean) / top
+    content = np.round(255 * np.sqrt(sizes)).astype(np.uint8).tobytes()
+    content += b"" if top is None else np.packbits(clean < 0).tobytes()
+    text = base64.b64encode(zlib.compress(content, 9)).decode()
     packed = {"shape": list(weights.shape), "data": text}
+    packed |= {} if top is None else {"top": top}
     return packed | ({"broken": broken.tolist()} if broken.size else {})
 
 

@@ -16,10 +16,14 @@ TEXTS = ["", "a", "lena", "so it goes", "a text that is longer than what the mod
 OPTIONS = [{}, {"temperature": 0.5}, {"reach": 2}, {"hidden": [0, 2]}, {"temperature": 2.0}]
 
 
-@pytest.fixture(scope="module", params=["names", "induction"])
+MODELS = {"names": {}, "induction": {}, "names without softmax": {"attention": "gated_delta"}}
+
+
+@pytest.fixture(scope="module", params=MODELS)
 def asked(request, tmp_path_factory):
     """A run, what is asked of it, and what node says."""
-    run, programs, content = living.programs(request.param, num_blocks=1)
+    (name, *_), changes = request.param.split(), MODELS[request.param]
+    run, programs, content = living.programs(name, num_blocks=1, **changes)
     row = np.arange(run.task.data.max_length, dtype=np.int32)[None] % 20 + 2
     outputs = [value for own in programs.outputs.values() for value in own.values()]
     arrays = [row, np.int32(7), *living.settings_as_arrays(temperature=1.5, hidden=[2])]
@@ -58,6 +62,20 @@ def test_answers_are_those_of_the_server(asked):
             assert reply[kind].keys() == expected[kind].keys() != set()
             for name, own in reply[kind].items():
                 check(own, expected[kind][name])
+
+
+def test_masking_a_token_takes_its_weight_where_there_is_no_softmax():
+    run = living.run_of("names", num_blocks=1, attention="gated_delta")
+    answers = Answers(run)
+    ask = lambda **settings: answers({"inputs": {"text": "soitgoes"}, "settings": settings})
+    weights = lambda reply: numbers_of(reply["attention"]["block1"])[:, 0]  # (heads, tokens)
+    plain, masked, hot = ask(), ask(hidden=[4]), ask(temperature=4.0, normalizer="hard")
+    assert weights(plain).min() < 0
+    expected = weights(plain) * (np.arange(weights(plain).shape[1]) != 4)
+    np.testing.assert_allclose(weights(masked), expected, atol=1e-6)
+    shares = [numbers_of(reply["outputs"]) for reply in (plain, masked, hot)]
+    assert np.abs(shares[1] - shares[0]).max() > 1e-5
+    np.testing.assert_allclose(shares[2], shares[0], atol=1e-6)
 
 
 def check(own, expected):

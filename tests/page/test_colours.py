@@ -31,7 +31,12 @@ def test_a_page_has_the_colours_of_the_figures(theme, before):
     places = np.linspace(0, 1, 52)
     drawn = said(f"{places.tolist()}.map(rgb)", before + HEAT)
     np.testing.assert_allclose(np.array(drawn) / 255, theme.heat(places)[:, :3], atol=0.012)
-    pairs = said(f"{places.tolist()}.map(colours)", before + HEAT)
+    both = np.linspace(-1, 1, 101)
+    drawn = said(f"{both.tolist()}.map(rgb)", before + HEAT)
+    np.testing.assert_allclose(
+        np.array(drawn) / 255, theme.signed((both + 1) / 2)[:, :3], atol=0.02
+    )
+    pairs = said(f"{both.tolist()}.map(colours)", before + HEAT)
     hexadecimal = {"#fff": "#ffffff", "#000": "#000000"}
     numbers = [own["background"].removeprefix("rgb(").rstrip(")").split(",") for own in pairs]
     grounds = [tuple(int(part) / 255 for part in row) for row in numbers]
@@ -49,6 +54,8 @@ def test_a_weight_is_as_strong_as_in_a_figure():
         rows, columns = weights.shape
         own = f"{{ rows: {rows}, columns: {columns}, at: (q, k) => {weights.tolist()}[q][k] }}"
         assert said(f"topOf({own})", HEAT) == pytest.approx(drawing.top_of(weights))
+        signed = own.replace("{ ", "{ signed: true, ", 1).replace("[k]", "[k] * -3")
+        assert said(f"topOf({signed})", HEAT) == pytest.approx(drawing.top_of(-3 * weights))
 
 
 def ground(word):

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import re
 import zlib
 
@@ -24,8 +25,10 @@ def data_of(page):
 
 
 def unpacked(packed):
-    raw = zlib.decompress(base64.b64decode(packed["data"]))
-    return ((np.frombuffer(raw, np.uint8) / 255.0) ** 2).reshape(packed["shape"])
+    raw = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), np.uint8)
+    sizes, bits = np.split(raw, [math.prod(packed["shape"])])
+    signs = 1 - 2.0 * np.unpackbits(bits, count=len(sizes)) if "top" in packed else 1
+    return (signs * packed.get("top", 1) * (sizes / 255.0) ** 2).reshape(packed["shape"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -131,10 +134,17 @@ def test_large_attention_is_cut_with_a_line_that_says_so(tmp_path):
 
 
 def test_weights_that_are_no_numbers_come_as_such():
-    weights = np.array([[[0.25, np.nan, np.inf, 2.0]]], np.float32)
+    weights = np.array([[[0.25, np.nan, np.inf, 1.002]]], np.float32)
     packed = pack(weights)
     assert packed["broken"] == [1, 2]
     np.testing.assert_allclose(unpacked(packed)[0, 0, [0, 3]], [0.25, 1], atol=0.01)
+
+
+@pytest.mark.parametrize("largest", [0.02, 0.7, 40.0])
+def test_weights_that_are_no_shares_come_with_their_signs(largest):
+    weights = np.random.default_rng(0).uniform(-largest, largest, (2, 3, 5))
+    np.testing.assert_allclose(unpacked(pack(weights)), weights, atol=0.005 * largest)
+    assert ("top" in pack(np.abs(weights))) == (largest > 1)
 
 
 def test_changed_keys_make_the_command_and_no_config_of_another_is_run(tmp_path):

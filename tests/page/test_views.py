@@ -9,6 +9,7 @@ from flax_attn.errors import escaped
 from flax_attn.page.data import weights_of
 from flax_attn.page.report import report
 from flax_attn.runs.reading import read
+from flax_attn.tasks.replies import array, numbers_of
 from tests.page.answering import KINDS as EXPLORED
 from tests.page.answering import Answering, record_of
 from tests.page.attacks import ATTACKS
@@ -16,6 +17,7 @@ from tests.page.cells import KINDS, Replies, cell, page_of
 from tests.page.exploring import axe_finds, serving, serving_page, settle, visiting
 from tests.written_runs import write_run
 
+MINUS = "\N{MINUS SIGN}"
 SPACE = "\N{NO-BREAK SPACE}"
 SVG = "http://www.w3.org/2000/svg"
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
@@ -110,6 +112,55 @@ def open_all(opened):
     for summary in opened.page.locator("summary").all():
         summary.click()
     settle(opened.page)
+
+
+def signed(array):
+    """Weights of both signs, which do not sum to 1."""
+    return 2 * array * np.where(np.arange(array.shape[-1]) % 2, -1, 1)
+
+
+class Signed(Answering):
+    """Answers of a model of two blocks, of which the first has no softmax."""
+
+    def attended(self, **shapes):
+        reply = super().attended(**shapes)
+        weights = reply["attention"]["block1"]
+        return reply | {
+            "attention": reply["attention"] | {"block1": array(signed(numbers_of(weights)))}
+        }
+
+
+def test_a_block_without_softmax_is_said_to_have_none(tmp_path, browser):
+    held = read(write_run(tmp_path / "kept", "language")).attention["block1"]
+    record = record_of(tmp_path / "run", "language", examples={"attention/block1": signed(held)})
+    with serving([record], [Signed("language")]) as url, visiting(browser, url) as opened:
+        page = opened.page
+        settle(page)
+        page.locator(".try .controls select").select_option(label="block1")
+        settle(page)
+        labels = page.locator(".try .word").evaluate_all("all => all.map(own => own.ariaLabel)")
+        numbers = [label.rpartition(": ")[2].replace(MINUS, "-") for label in labels]
+        assert [float(number) < 0 for number in numbers] == [False, True, False, True]
+        assert [*map("negative".__eq__, classes_of(page))] == [False, True, False, True]
+        best = max(range(4), key=lambda i: abs(float(numbers[i])))
+        assert f"at {best}, {numbers[best].replace('-', MINUS)}." in opened.sentence()
+        assert "block1 has no softmax" in page.locator(".try-controls .hint").inner_text()
+        assert page.get_by_label("temperature", exact=True).is_enabled()  # block2 has one
+        page.locator(".try-formula summary").click()
+        assert page.locator(".try-formula .try-term").count() == 0
+        stored = page.locator("figure.stored")
+        stored.locator(".overview button").first.click()
+        assert re.search(
+            rf"the weight {MINUS}?[\d.]+, ", stored.locator(".sentence").first.inner_text()
+        )
+        assert "%" not in stored.locator(".sentence").first.inner_text()
+        ticks = stored.locator(".ticks").last.locator("span").all_inner_texts()
+        assert ticks[0] == f"{MINUS}{ticks[-1]}"
+
+
+def classes_of(page):
+    kept = "all => all.map(own => [...own.classList].at(-1))"
+    return page.locator(".try .word").evaluate_all(kept)
 
 
 WORDS = ["a", "word", "that is long enough to need a line", "❤", "z"] * 4

@@ -249,6 +249,18 @@ def test_what_is_unusual_has_a_line():
     assert shown(np.eye(3) * [[1], [0], [1]])["notes"] == []  # a query that may attend to nothing
 
 
+def test_weights_without_softmax_are_shown_with_their_signs():
+    signed = causal() * [[[1.0]], [[-3.0]]]
+    run = shown({"full": causal(), "linear": signed})
+    for layer, weights in zip(run["attention"], (causal(), signed)):
+        np.testing.assert_allclose(unpacked(layer["weights"]), weights, atol=0.02)
+        np.testing.assert_array_equal(unpacked(layer["hidden"])[0].astype(bool), LATER)
+    (note,) = run["notes"]
+    assert "below 0" in note
+    (_, hides) = shown(-soft(2, 5, 5), mask=~LATER)["notes"][::-1]
+    assert "cells that have weight" in hides
+
+
 # what is refused
 
 
@@ -265,9 +277,8 @@ def test_what_is_unusual_has_a_line():
         ((soft(2, 2) * 1j,), {}),
         (([[0.5, 0.5], [1]],), {}),
         ((np.zeros((2, 2), "V2"),), {}),  # as NumPy stores bfloat16
-        ((np.array([[-0.05, 1]]),), {}),  # scores
-        ((np.array([[1.05, 0]]),), {}),  # dropout
         ((np.array([[np.inf]]),), {}),
+        ((np.array([[1, -np.inf]]),), {}),  # masked scores
         ((np.ones((3000, 1, 1)),), {}),
         ((np.zeros((9, 1024, 512)),), {}),
         ((np.zeros((1, 1025)),), {}),
@@ -349,7 +360,7 @@ def test_the_command_writes_the_page_of_a_file(tmp_path, capsys):
     [
         {"weights": soft(2, 2), "rows": np.array(["a", "b"], object)},
         {"rows": ["a"]},
-        {"weights": -soft(2, 2)},
+        {"weights": np.full((2, 2), -np.inf)},
         None,
     ],
 )

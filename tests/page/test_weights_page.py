@@ -11,8 +11,10 @@ from PIL import Image
 import flax_attn
 from tests.page.attacks import ATTACKS
 from tests.page.exploring import axe_finds
+from tests.page.test_colours import ground
 from tests.page.test_views import LOOKS, PHONE
 
+MINUS = "\N{MINUS SIGN}"
 SVG = "{http://www.w3.org/2000/svg}"
 WORDS = ["the", "animal", "did", "not", "cross", "the", "street", "because", "it", "was", "tired"]
 PLACE = {word: i for i, word in enumerate(WORDS)}
@@ -174,6 +176,46 @@ def test_masked_cells_are_hatched_and_the_legend_says_so(opened):
     assert own.page.locator(".hatched-key").inner_text() == "hatched: masked"
 
 
+def signed_weights():
+    """Weights without softmax: “it” reads -0.31 of “animal”."""
+    weights = np.tri(11) * 0.05
+    weights[PLACE["it"], PLACE["animal"]] = -0.31
+    return weights
+
+
+def test_weights_below_0_have_a_sign_and_another_colour(opened):
+    visited = opened(signed_weights(), WORDS)
+    page = visited.page
+    assert visited.sentence() == f"“it” gives “animal” its strongest weight, {MINUS}0.31."
+    page.mouse.move(*cell_of(page, 8, 2, (11, 11)))
+    assert visited.sentence() == "“it” gives “did” the weight 0.05."
+    page.mouse.move(2, 2)
+    animal, did = strip(page).nth(1), strip(page).nth(2)
+    assert animal.get_attribute("aria-label") == f"animal: {MINUS}0.31"
+    red, blue = (ground(word) for word in (animal, did))
+    assert red[0] > red[2]
+    assert blue[2] > blue[0]
+    line = "(own) => getComputedStyle(own).textDecorationLine"
+    assert [word.evaluate(line) for word in (animal, did)] == ["underline", "none"]
+    ticks = page.locator(".chosen-head .ticks span").all_inner_texts()
+    assert (ticks[0], ticks[len(ticks) // 2], ticks[-1]) == (f"{MINUS}0.31", "0", "0.31")
+    root = ElementTree.fromstring(saved_picture(page, "SVG")[1])
+    fills = [path.get("fill") or "" for path in root.iter(f"{SVG}path")]
+    cells = [[*map(int, fill[4:-1].split(","))] for fill in fills if fill.startswith("rgb")]
+    assert {red > blue for red, _, blue in cells} == {True, False}
+    page.get_by_role("button", name="Lines").click()
+    lines = page.locator(".weight.chosen")
+    dashed = lines.evaluate_all("all => all.map(own => getComputedStyle(own).strokeDasharray)")
+    assert [dash != "none" for dash in dashed] == [i == 1 for i in range(9)]
+    widths = lines.evaluate_all("all => all.map(own => Number(own.getAttribute('stroke-width')))")
+    assert max(widths) == pytest.approx(7.5, abs=0.05)  # that of the largest size
+    page.locator("summary").click()
+    assert page.locator("tbody tr").nth(8).inner_text().split("\t")[1:] == [
+        "“animal”",
+        f"{MINUS}0.31",
+    ]
+
+
 @pytest.mark.parametrize(
     ("shape", "tokens", "said"),
     [
@@ -306,6 +348,7 @@ def test_a_phone_has_no_bar_below(opened):
 def test_axe_finds_nothing(look, view, opened):
     weights = np.tril(told())
     weights[1, 1, 5, 2] = np.nan
+    weights[1] *= np.where(np.arange(11) % 3, 1, -1)
     visited = opened(weights, WORDS, look=LOOKS[look])
     visited.page.get_by_role("button", name=view).click()
     visited.page.locator("summary").click()

@@ -41,11 +41,12 @@ export function plot({ length, low, high, ticks, name, lines }) {
     drawings[own].setAttribute("d", values ? pathOf(values, (t, v) => [x(t), y(v)]) : "");
   const arcs = (arcsNow) =>
     bands.replaceChildren(
-      ...arcsNow.map(({ from, to, height, other, width }) => {
+      ...arcsNow.map(({ from, to, height, other, width, isNegative }) => {
         const middle = Math.max(y(Math.max(height, other)) - 34, 2);
         const ends = [`M${x(from)},${y(height)}`, `${x(to)},${y(other)}`];
         const d = `${ends[0]}C${x(from)},${middle} ${x(to)},${middle} ${ends[1]}`;
-        return svg("path", { class: "try-band", d, "stroke-width": width });
+        const look = isNegative ? "try-band negative" : "try-band";
+        return svg("path", { class: look, d, "stroke-width": width });
       }),
     );
   const where = (event) => {

@@ -1,6 +1,6 @@
 // How the attention of a trained model is changed: normaliser, temperature, reach, order.
 
-import { chooser, el, newId } from "../dom.mjs";
+import { buttonOf, chooser, el, newId } from "../dom.mjs";
 
 const NO_MASK = { reach: null, causal: false, hidden: [] };
 export const UNCHANGED = { normalizer: "as trained", temperature: 1, ...NO_MASK };
@@ -25,6 +25,7 @@ const HELP = {
   temperature: "Temperature above 1 flattens the weights; below 1 sharpens them. ",
   reach: "Reach is the largest distance of a key from its query.",
 };
+const WITHOUT = "has no softmax, so normaliser and temperature do not change it.";
 const STEPS = 40; // of the temperature, from 1/16 to 16
 
 /** The temperature at a step of its slider, which is logarithmic; 1 in the middle. */
@@ -33,14 +34,15 @@ export const temperatureAt = (step) => Number((2 ** ((8 * step) / STEPS - 4)).to
 /**
  * The controls of a model. `onChange(settings)` hears every change, `onReset()` the button that
  * takes all of them back. `between` says whether queries and keys are one sequence, `ordered`
- * whether no query looks at later keys as it is.
+ * whether no query looks at later keys as it is; weights that are `signed` have no softmax.
  */
-export function lensControls({ normalizers, most, between, ordered, onChange, onReset }) {
+export function lensControls({ attention, normalizers, most, between, ordered, ...on }) {
   const names = normalizers ?? NORMALIZERS;
+  const unscored = attention.filter(({ signed }) => signed).map(({ name }) => name);
   let own = { ...UNCHANGED };
   const change = (part) => {
     own = { ...own, ...part };
-    onChange(own);
+    on.onChange(own);
   };
   const choice = chooser(
     "normaliser, from scores to weights",
@@ -60,11 +62,17 @@ export function lensControls({ normalizers, most, between, ordered, onChange, on
   const box = el("input", { type: "checkbox", onchange: () => change({ causal: box.checked }) });
   const sliders = [temperature, between && most > 2 ? reach : null].filter(Boolean);
   const causal = el("label", { class: "control tick" }, box, el("span", {}, "may not look ahead"));
-  const reset = el("button", { type: "button", class: "reset", onclick: () => onReset() }, "Reset");
+  const reset = buttonOf("Reset", () => on.onReset(), { class: "reset" });
   const node = el("div", { class: "try-controls", role: "group", "aria-label": "The attention" },
     choice, sliders.map((slide) => slide.node), between && !ordered ? causal : null, reset,
-    el("p", { class: "hint" }, sliders.map((slide) => slide.help)),
+    el("p", { class: "hint" },
+      sliders.map((slide) => slide.help),
+      unscored.length ? ` ${unscored.join(", ")} ${WITHOUT}` : null,
+    ),
   );
+  if (unscored.length === attention.length)
+    for (const input of node.querySelectorAll("select, [aria-label=temperature]"))
+      input.disabled = true;
   /** Says by which normaliser the model was trained, where it is known. */
   const trained = (name) => {
     const [first] = node.querySelectorAll("option");

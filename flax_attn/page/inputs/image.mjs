@@ -2,10 +2,10 @@
 
 import { centred, SIZE } from "../controls/digits.mjs";
 import { drawnImage } from "../controls/paper.mjs";
-import { buttonOf, el, percent, roving, sentence, setStyle } from "../dom.mjs";
+import { buttonOf, el, roving, sentence, setStyle } from "../dom.mjs";
 import { indexOfLargest, range } from "../lists.mjs";
-import { inColours, movingLegend, paintEach, rgb, rowOf, strength } from "../pictures/heat.mjs";
-import { strengthLegend, weightsBehind } from "../pictures/heat.mjs";
+import { inColours, movingLegend, paintEach, putsOn, rgb, rootOf } from "../pictures/heat.mjs";
+import { rowOf, signedTop, strength, weightsBehind, weightText } from "../pictures/heat.mjs";
 import { stage } from "../pictures/stage.mjs";
 import { addInput, targetOf } from "../views.mjs";
 
@@ -35,16 +35,19 @@ function drawImage(run) {
     const tell = (k) => {
       const mean = choose ? "The mean" : options.choice.label;
       const who = state.q === null ? mean : `Patch ${state.q}`;
-      said.say(`${who} puts ${percent(rowOf(weights, state.q)[k])} of its weight on patch ${k}.`);
+      said.say(`${who} ${putsOn(`patch ${k}`, rowOf(weights, state.q)[k], weights.signed)}.`);
     };
     const pick = (q) => {
       state.q = q;
       const row = rowOf(weights, q);
-      tell(indexOfLargest(row));
+      tell(indexOfLargest(row.map(Math.abs)));
       const pressed = q === null ? [] : [q];
       const label = `Image of ${row.length} patches. ${verdict.textContent} ${said.text()}`;
-      field.show(image, grid, row, label, { q, pressed, key: (k) => `patch ${k}` });
+      const top = signedTop(weights);
+      field.show(image, grid, row, label, { q, pressed, top, key: (k) => `patch ${k}` });
     };
+    const scale = movingLegend("patches");
+    scale.to(weights.columns, false, signedTop(weights));
     pick(choose ? mostInked(image, grid) : null);
     const hint = choose
       ? "Press a patch to see what it attends to, and again for the mean over all patches."
@@ -52,7 +55,7 @@ function drawImage(run) {
     return [
       ...above,
       said.node,
-      strengthLegend(weights.columns, false, "patches"),
+      scale.node,
       el("p", { class: "hint no-print" }, hint),
       weightsBehind("patch", range(weights.columns), weights, state, ", row by row"),
     ];
@@ -77,10 +80,14 @@ export function mostInked({ shape: [, width, channels = 1], data }, grid) {
   return indexOfLargest(inks);
 }
 
-/** Draws an image in ink on the colours of the weights of its patches; `count` may have any. */
-export function paintPixels(canvas, image, grid, row, count) {
+/**
+ * Draws an image in ink on the colours of the weights of its patches. `count` may have any, and
+ * `top` is the end of the scale where weights are signed.
+ */
+export function paintPixels(canvas, image, grid, row, count, top = null) {
   const { shape: [height, width, channels = 1], data } = image;
-  const cover = row && row.map((weight) => rgb(strength(weight, count)));
+  const placeOf = (weight) => (top === null ? strength(weight, count) : rootOf(weight, top));
+  const cover = row && row.map((weight) => rgb(placeOf(weight)));
   const patchAt = (i, j) => Math.floor(i / grid.size) * grid.columns + Math.floor(j / grid.size);
   paintEach(canvas, width, height, (j, i) => {
     const shade = (c) => 1 - (row ? DARK : 1) * data[channels * (i * width + j) + (c % channels)];
@@ -108,14 +115,15 @@ function patchesOn({ onPoint, onPick }) {
   /** `row` are the weights of the query `q`, or the mean; without them it is the image alone. */
   function show(image, grid, row, label, options = {}) {
     const { count = row?.length, q = null, hidden = [], pressed = hidden, key } = options;
-    inColours(canvas, () => paintPixels(canvas, image, grid, row, count));
+    const { top = null } = options;
+    inColours(canvas, () => paintPixels(canvas, image, grid, row, count, top));
     canvas.setAttribute("aria-label", label);
     if (row && buttons.childElementCount !== row.length) make(grid, row.length);
     [...buttons.children].forEach((node, k) => {
       node.classList.toggle("hidden-key", hidden.includes(k));
       node.classList.toggle("query", k === q);
       node.setAttribute("aria-pressed", String(pressed.includes(k)));
-      node.setAttribute("aria-label", `${key(k)}: ${percent(row[k])}`);
+      node.setAttribute("aria-label", `${key(k)}: ${weightText(row[k], top !== null)}`);
     });
   }
 
@@ -156,8 +164,9 @@ function triedImage({ run, state, heads, changed, hide, choose }) {
     const { hidden } = state.settings;
     const { q, at } = query(weights);
     const count = Math.max(weights.columns - hidden.length, 1);
-    field.show(image, grid, rowOf(weights, q), seen, { count, q: at, hidden, key });
-    scale.to(count, hidden.length > 0);
+    const top = signedTop(weights);
+    field.show(image, grid, rowOf(weights, q), seen, { count, q: at, hidden, key, top });
+    scale.to(count, hidden.length > 0, top);
   }
 
   const query = ({ rows }) =>

@@ -4,7 +4,8 @@ import { slider } from "../controls/settings.mjs";
 import { buttonOf, capital, div, el, percent, shown, svg, tableBehind } from "../dom.mjs";
 import { indexOfLargest, meanOf, range, sumOf } from "../lists.mjs";
 import { across, chartAlong, drawAxes, path, scale } from "../pictures/axes.mjs";
-import { heatMap, largest, rowOf, topOf, weightStrip } from "../pictures/heat.mjs";
+import { heatMap, largest, rowOf, sharedText, signedTop, topOf } from "../pictures/heat.mjs";
+import { weightStrip, weightText } from "../pictures/heat.mjs";
 import { keyOfSignal, sameSignals, signalFrame, togetherView } from "../pictures/signals.mjs";
 import { stage } from "../pictures/stage.mjs";
 import { areOnChannels, channelParts, cursorIn, draggedIn } from "../shapes/channels.mjs";
@@ -78,13 +79,16 @@ function drawOne(chart, example, weights, { q, width, top }) {
 
 /** Arcs from the chosen query to the keys that it attends to, as thick as the weight. */
 function arcs(weights, q, row, x, up, heights) {
-  const strong = (k) => weights.at(row, k) >= LEAST_ARC && k !== q;
+  const top = signedTop(weights) ?? 1;
+  const sizeOf = (k) => Math.abs(weights.at(row, k)) / top;
+  const strong = (k) => sizeOf(k) >= LEAST_ARC && k !== q;
   return range(weights.columns).filter(strong).map((k) => {
     const [from, to] = [x.place(q), x.place(k)];
     const [start, end] = [up.place(heights[q]), up.place(heights[k])];
     const high = Math.min(start, end) - 14 - Math.abs(to - from) * 0.12;
     const d = `M${from} ${start}Q${(from + to) / 2} ${Math.max(high, 4)} ${to} ${end}`;
-    return svg("path", { d, class: "arc", "stroke-width": 1 + 8 * weights.at(row, k) });
+    const look = weights.at(row, k) < 0 ? "arc negative" : "arc";
+    return svg("path", { d, class: look, "stroke-width": 1 + 8 * sizeOf(k) });
   });
 }
 
@@ -158,10 +162,11 @@ export function signalLook(example, weights, q, k) {
   const key = k ?? largest(weights, row);
   const what = areOnChannels(example, weights) ? "series" : "position";
   const most = k === null ? ", its largest" : "";
-  const who = weights.rows > 1 ? "It puts" : "The model puts";
-  const share = kind ? percent(shareOnKind(example, weights, row, kind)) : null;
+  const text = (weight) => weightText(weight, weights.signed);
+  const who = `${weights.rows > 1 ? "It" : "The model"} puts${weights.signed ? " the weight" : ""}`;
+  const share = kind ? text(shareOnKind(example, weights, row, kind)) : null;
   const shared = share ? `, and ${share} on ${pluralOf(kind)}` : "";
-  return `${told} ${who} ${percent(weights.at(row, key))} on ${what} ${key}${most}${shared}.`;
+  return `${told} ${who} ${text(weights.at(row, key))} on ${what} ${key}${most}${shared}.`;
 }
 
 /** The heights that a model sets the shapes of a pair to, and their targets. */
@@ -174,8 +179,8 @@ export function onShapes(example, weights) {
     const [said, right] = [predictions, targets].map((channels) =>
       inside.map((position) => channels[0][position].toFixed(1)),
     );
-    const share = weights ? percent(meanShare(example, weights, kind)) : null;
-    const looks = share ? `, on average ${share} of their attention on ${pluralOf(kind)}` : "";
+    const share = weights && sharedText(meanShare(example, weights, kind), weights.signed);
+    const looks = share ? `, on average ${share} on ${pluralOf(kind)}` : "";
     const goal = `target: ${right.join(" and ")}`;
     return `${pluralOf(kind)} set to ${said.join(" and ")} (${goal})${looks}`;
   });
@@ -200,11 +205,12 @@ function signalBehind(example, weights, state) {
   if (isOnChannels) header.push(...inputs.map((_, k) => `weight of series ${k}`));
   else if (weights) header.push("weight of the chosen query");
   const length = inputs[0].length;
+  const text = (weight) => weightText(weight, weights.signed);
   const weightsAt = (t) => {
     if (!weights) return [];
-    if (isOnChannels) return rowOf(weights, rowFor(weights, t, length)).map(percent);
+    if (isOnChannels) return rowOf(weights, rowFor(weights, t, length)).map(text);
     const key = Math.floor((t * weights.columns) / length);
-    return [percent(weights.at(rowFor(weights, state.q, length), key))];
+    return [text(weights.at(rowFor(weights, state.q, length), key))];
   };
   const row = (t) => [t, ...named.map(([, channel]) => shown(channel[t])), ...weightsAt(t)];
   return tableBehind("the signal by position", header, () => range(length).map(row));

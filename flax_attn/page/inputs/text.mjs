@@ -1,9 +1,10 @@
 // Texts: words on the colours of their weights. To try, a text is typed and words are masked.
 
 import { textField } from "../controls/choosers.mjs";
-import { div, el, percent, sentence } from "../dom.mjs";
+import { div, el, sentence } from "../dom.mjs";
 import { indexOfLargest } from "../lists.mjs";
-import { mapOf, movingLegend, rowOf, weightsBehind } from "../pictures/heat.mjs";
+import { mapOf, movingLegend, putsOn, rowOf, signedTop } from "../pictures/heat.mjs";
+import { weightsBehind } from "../pictures/heat.mjs";
 import { tellingHead } from "../pictures/overview.mjs";
 import { stage } from "../pictures/stage.mjs";
 import { lineEnd, sign, withoutBrackets, words } from "../pictures/words.mjs";
@@ -43,16 +44,16 @@ export function drawWords({ tokens, known }, weights, { choice, top }, say = nul
   const mean = choose ? "The mean over all words" : choice.label;
   const tell = (k) => {
     const who = state.q === null ? mean : `“${tokens[state.q]}”`;
-    const share = percent(rowOf(weights, state.q)[k]);
-    said.say(say ? say(state.q, k) : `${who} puts ${share} of its weight on “${tokens[k]}”.`);
+    const puts = putsOn(`“${tokens[k]}”`, rowOf(weights, state.q)[k], weights.signed);
+    said.say(say ? say(state.q, k) : `${who} ${puts}.`);
   };
   const pick = (q, k = null) => {
     state.q = q;
     const shares = rowOf(weights, q);
     const count = say ? q + 1 : tokens.length;
-    const key = k ?? indexOfLargest(shares.slice(0, count));
-    row.show(shares, count);
-    scale.to(count);
+    const key = k ?? indexOfLargest(shares.slice(0, count).map(Math.abs));
+    row.show(shares, count, signedTop(weights));
+    scale.to(count, false, signedTop(weights));
     if (say) row.buttons.forEach((button, i) => button.classList.toggle("after", i > q));
     row.pick(q);
     map?.point(q, key);
@@ -119,8 +120,8 @@ export function triedText({ state, answer, changed, forget, hide, choose }, firs
     own.hide(hidden);
     if (!weights) return own.show(null);
     const count = Math.max(tokens.length - hidden.length, 1);
-    own.show(rowOf(weights, weights.rows > 1 ? state.query : null), count);
-    scale.to(count, hidden.length > 0);
+    own.show(rowOf(weights, weights.rows > 1 ? state.query : null), count, signedTop(weights));
+    scale.to(count, hidden.length > 0, signedTop(weights));
   }
 
   const key = (k) => `“${sign(tokens[k])}”${last ? ` at ${k}` : ""}`;

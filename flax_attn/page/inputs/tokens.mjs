@@ -1,9 +1,9 @@
 // Tokens that go on: what each attends to before it, the loss along a text, and induction heads.
 
-import { asNumber, div, el, percent, sentence, shown } from "../dom.mjs";
+import { asNumber, div, el, sentence, shown } from "../dom.mjs";
 import { range } from "../lists.mjs";
 import { chart, lineOf } from "../pictures/curves.mjs";
-import { headOf, heatMap, legend, mapOf, rowOf } from "../pictures/heat.mjs";
+import { headOf, heatMap, legend, mapOf, putsOn, rowOf, signedTop } from "../pictures/heat.mjs";
 import { tellingHead } from "../pictures/overview.mjs";
 import { stage } from "../pictures/stage.mjs";
 import { sign } from "../pictures/words.mjs";
@@ -20,15 +20,15 @@ function drawPassage(example, weights, options) {
   const say = (q, k) =>
     k > q
       ? `“${tokens[k]}” comes after “${tokens[q]}”, which cannot see it.`
-      : tokenLook(tokens[q], tokens[k], weights.at(q, k), q - k);
+      : tokenLook(tokens[q], tokens[k], weights.at(q, k), q - k, weights.signed);
   const { row, below } = drawWords(example, weights, options, say);
   return [...row, ...below];
 }
 
-export function tokenLook(from, to, weight, back) {
-  const [query, key] = [sign(from), sign(to)];
-  const share = `the head puts ${percent(weight)} of its weight on “${key}”`;
-  return `To predict what follows “${query}”, ${share}, ${back ? `${back} back` : "itself"}.`;
+export function tokenLook(from, to, weight, back, signed = false) {
+  const puts = putsOn(`“${sign(to)}”`, weight, signed);
+  const where = back ? `${back} back` : "itself";
+  return `To predict what follows “${sign(from)}”, the head ${puts}, ${where}.`;
 }
 
 /** Further pictures of a language model: the loss by position, and induction heads. */
@@ -52,8 +52,8 @@ function induction({ induction: scores, string, induction_weights: packed }) {
   const best = `block${block + 1}, head ${head}`;
   const map = mapOf(
     string, weights,
-    (q, k) => said.say(tokenLook(string[q], string[k], weights.at(q, k), q - k)),
-    { visible: (q, k) => k <= q, top: 1, label: `${best} on the random string` },
+    (q, k) => said.say(tokenLook(string[q], string[k], weights.at(q, k), q - k, weights.signed)),
+    { visible: (q, k) => k <= q, label: `${best} on the random string` },
   );
   const rows = { rows: scores.length, columns: scores[0].length };
   const grid = { ...rows, at: (i, j) => asNumber(scores[i][j]) };
@@ -65,14 +65,18 @@ function induction({ induction: scores, string, induction_weights: packed }) {
   });
   small.show(grid, {});
   small.point(block, head);
-  said.say(
-    `${best} puts ${shown(value)} of its weight on the token that followed last time, on a ` +
-      "random string that comes twice.",
-  );
+  const followed = "the token that followed last time";
+  const puts = weights.signed
+    ? `gives ${followed} the weight ${shown(value)}`
+    : `puts ${shown(value)} of its weight on ${followed}`;
+  said.say(`${best} ${puts}, on a random string that comes twice.`);
   const title = el("p", { class: "try-title" }, `${best} on the random string`);
   return [
     el("h2", {}, "Induction heads"),
-    el("figure", {}, said.node, small.node, title, map.node, legend(1, true)),
+    el("figure", {},
+      said.node, small.node, title, map.node,
+      legend(signedTop(weights) ?? 1, true, weights.signed),
+    ),
   ];
 }
 
@@ -93,12 +97,12 @@ export const promptOf = (example) => example.tokens.slice(...promptIn(example)).
 /** What a run has kept of its first prompt: what the last token attends to. */
 export function keptPrompt(run, example) {
   const [, end] = promptIn(example);
-  const lastRow = ({ shape: [heads, , columns], data }) => {
+  const lastRow = ({ shape: [heads, , columns], data, signed }) => {
     const rows = range(heads).map((head) => {
       const begin = (head * columns + end - 1) * columns; // as many queries as keys
       return [...data.slice(begin, begin + end)];
     });
-    return { shape: [heads, 1, end], data: rows.flat() };
+    return { shape: [heads, 1, end], data: rows.flat(), signed };
   };
   const rows = Object.entries(example.attention).map(([name, own]) => [name, lastRow(own)]);
   return { tokens: example.tokens.slice(0, end).map(plain), attention: Object.fromEntries(rows) };

@@ -1,7 +1,8 @@
 // Effects of changes on a prediction, beside attention: each part masked, or each head ablated.
 
-import { el, percent, replaceButtons, setStyle, shown } from "../dom.mjs";
-import { meanOf } from "../lists.mjs";
+import { el, replaceButtons, setStyle, shown } from "../dom.mjs";
+import { indexOfLargest, meanOf } from "../lists.mjs";
+import { weightText } from "./heat.mjs";
 import { sign } from "./words.mjs";
 
 const PAUSE = 350; // milliseconds after the last change
@@ -129,7 +130,7 @@ export function evidenceRow(ask) {
       const nothing = `Masking any one ${what} changes next to nothing, ${how.most(largest)}`;
       return parts.end(`${nothing}, so it does not rank them.`);
     }
-    parts.end(ranked(weights, changes.map(how.cost), what));
+    parts.end(ranked(weights, changes.map(how.cost), what, asked.signed));
   }
 
   function empty(text) {
@@ -146,7 +147,8 @@ export function evidenceRow(ask) {
     row.classList.toggle("in-rows", Boolean(columns));
     setStyle(row, { "grid-template-columns": columns ? `repeat(${columns}, 1fr)` : "" });
     const cells = names.map((name, k) => {
-      const share = weighed && el("span", { class: "try-weight" }, percent(weights[k]));
+      const weight = weightText(weights[k], asked.signed);
+      const share = weighed && el("span", { class: "try-weight" }, weight);
       const written = labels && el("span", { dir: "auto" }, labels[k]);
       const change = el("small", {}, how.written(all[k]));
       const cell = el("span", { class: "try-change", title: name }, written, share, change);
@@ -173,17 +175,23 @@ export function evidenceRow(ask) {
   return { node: parts.node, show };
 }
 
-/** How alike attention and ablation rank the parts: Kendall's tau of weights and of costs. */
-function ranked(weights, costs, what) {
+/**
+ * How alike attention and ablation rank the parts: Kendall's tau of weights and of costs, or of
+ * their sizes where weights are signed.
+ */
+function ranked(ownWeights, ownCosts, what, signed) {
+  const size = (own) => (signed ? own.map(Math.abs) : own);
+  const [weights, costs] = [ownWeights, ownCosts].map(size);
+  const both = signed ? "The sizes of weights and of effects" : "Attention and masking";
   if (weights.length < LEAST_RANKED) {
-    const most = costs.indexOf(Math.max(...costs));
-    const same = weights.indexOf(Math.max(...weights)) === most;
-    return `The ${what} with most attention ${same ? "has" : "does not have"} the largest effect.`;
+    const same = indexOfLargest(weights) === indexOfLargest(costs);
+    const most = signed ? "the strongest weight" : "most attention";
+    return `The ${what} with ${most} ${same ? "has" : "does not have"} the largest effect.`;
   }
   const tau = kendall(weights, costs);
-  if (!Number.isFinite(tau)) return "Attention and masking cannot be compared.";
+  if (!Number.isFinite(tau)) return `${both} cannot be compared.`;
   const number = tau.toFixed(2).replace("-", "−");
-  return `Attention and masking rank them ${agreement(tau)} (Kendall's tau ${number}).`;
+  return `${both} rank them ${agreement(tau)} (Kendall's tau ${number}).`;
 }
 
 /**

@@ -10,6 +10,9 @@ import { trackOf } from "./words.mjs";
 const SHOWN = 6; // keys whose numbers are shown, those with the largest weights
 const STEPS_OF_CURVE = 60;
 const CLOSE_ENOUGH = 2e-3;
+const UNSCORED =
+  "This attention has no softmax, so its weights are no shares of scores: each is what the query " +
+  "reads of what a token wrote to the state.";
 
 /** An element for the chosen query: `show(query, settings)`. */
 export function fromScores() {
@@ -57,8 +60,9 @@ const normalizerOf = (row, { normalizer, temperature }) =>
  */
 export function normalizerIn(replies) {
   const fits = replies.flatMap((reply) =>
-    Object.keys(reply.attention).map((name) => {
+    Object.keys(reply.attention).flatMap((name) => {
       const [weights, scores] = [weightsIn(reply, name, 0), scoresIn(reply, name, 0)];
+      if (weights.signed) return []; // without a normaliser
       if (!scores || weights.columns < 2) return null;
       const query = { weights, scores, q: weights.rows - 1, visible: () => true, key: String };
       const own = fitting(scoredRow(query), UNCHANGED.temperature);
@@ -70,8 +74,9 @@ export function normalizerIn(replies) {
 
 function parts(query, settings) {
   const who = el("p", {}, `The query is ${query.what}.`);
-  if (!query.scores)
-    return [who, el("p", { class: "hint" }, query.without ?? "Its weights come without scores.")];
+  const without = query.weights?.signed ? UNSCORED : query.without;
+  if (!query.scores || query.weights?.signed)
+    return [who, el("p", { class: "hint" }, without ?? "Its weights come without scores.")];
   const row = scoredRow(query);
   if (!row.length) return [who, el("p", {}, "It may attend to no key, so all weights are 0.")];
   const own = normalizerOf(row, settings);

@@ -18,7 +18,7 @@ export function mostTelling(heads, isTelling) {
 export function mostTold(weights, q, isTelling) {
   let most = 0;
   for (let k = 0; k < weights.columns; k++)
-    if (weights.at(q, k) > most && isTelling(q, k)) most = weights.at(q, k);
+    if (Math.abs(weights.at(q, k)) > most && isTelling(q, k)) most = Math.abs(weights.at(q, k));
   return most;
 }
 

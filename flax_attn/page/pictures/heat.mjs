@@ -1,16 +1,22 @@
 // Attention weights as colours, from white to blue, or from the dark ground to light blue. A map of
 // queries and keys has a square-root scale: on a linear one a full weight leaves small ones pale.
-// Words and patches have the colour of their strength, which is 0 for the uniform weight.
+// Words and patches have the colour of their strength, which is 0 for the uniform weight. Weights
+// that are `signed` are no shares of 1, as without softmax: red below 0, and numbers in place of %.
 
 import { div, el, percent, scrollBox, setStyle, svg, tableBehind } from "../dom.mjs";
 import { bytesFrom64, indexOfLargest, meanOf, range } from "../lists.mjs";
 
-// the same as those of `analysis/drawing.py`; the first is the ground, and no weight
-const LIGHT_STOPS = ["#ffffff", "#cfe1f2", "#93c4de", "#4a97c9", "#1764ab", "#08306b"];
-const DARK_STOPS = ["#131416", "#16334f", "#1d5a8c", "#3f8fc4", "#8cc6ea", "#f2faff"];
+// the same as those of `analysis/drawing.py`: from -1 to 1, and the ground in the middle
+const LIGHT_STOPS = ["#650a26", "#ae2440", "#dc6a70", "#f2aaa6", "#fbd9d6"].concat(
+  ["#ffffff", "#cfe1f2", "#93c4de", "#4a97c9", "#1764ab", "#08306b"],
+);
+const DARK_STOPS = ["#ffaaa0", "#f07a78", "#c94a58", "#8a2b3d", "#4a1b26"].concat(
+  ["#131416", "#16334f", "#1d5a8c", "#3f8fc4", "#8cc6ea", "#f2faff"],
+);
 const TICKS = [0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1];
 const NEAREST_LAST = 0.87; // the place of a tick up to which the last one leaves it room
 export const SCALED = "attention weight, square-root scale";
+const LEAST_SAID = 5e-4; // the size of a signed weight that is no 0
 const LEAST_TOP = 8; // times the uniform weight, so that uniform weights are pale
 const BROKEN = [213, 94, 0]; // not a number
 export const PIXELS = 4; // of a cell, so that stripes can be told from a colour
@@ -45,20 +51,45 @@ export function inColours(node, paintIt) {
   paintIt();
 }
 
-/** Red, green and blue of a place on the scale of colours, from 0 to 1. */
+/** Red, green and blue of a place on the scale of colours, from 0 to 1, or from -1 if signed. */
 export const rgb = (place) => rgbAmong(stops, place);
 
 /** The same on a scale of these colours. */
 export function rgbAmong(own, place) {
   if (!Number.isFinite(place)) return BROKEN;
-  const at = Math.min(Math.max(place, 0), 1) * (own.length - 1);
+  const [middle, sign] = [(own.length - 1) / 2, place < 0 ? -1 : 1];
+  const at = Math.min(Math.abs(place), 1) * middle;
   const low = Math.floor(at);
-  const high = Math.min(low + 1, own.length - 1);
-  return own[low].map((value, i) => Math.round(value + (at - low) * (own[high][i] - value)));
+  const [first, next] = [low, Math.min(low + 1, middle)].map((i) => own[middle + sign * i]);
+  return first.map((value, i) => Math.round(value + (at - low) * (next[i] - value)));
 }
 
+/** The colours that a scale shows, in order. */
+export const shadesOf = (own, signed) => (signed ? own : own.slice((own.length - 1) / 2));
+
 /** The place of a weight on a square-root scale that ends at `top`. */
-export const rootOf = (weight, top = 1) => Math.sqrt(Math.max(weight / top, 0));
+export const rootOf = (weight, top = 1) => Math.sign(weight) * Math.sqrt(Math.abs(weight) / top);
+
+/** A weight in words: a share, or a number where weights are signed. */
+export const weightText = (weight, signed) => (signed ? signedText(weight) : percent(weight));
+
+/** A number with two significant digits and a sign that is as wide as a digit. */
+export const tickText = (number) => String(Number(number.toPrecision(2))).replace("-", "−");
+
+function signedText(weight) {
+  if (Math.abs(weight) < LEAST_SAID) return "0";
+  return Number.isNaN(weight) ? "not a number" : tickText(weight);
+}
+
+/** The weights of several keys together in words. */
+export const sharedText = (weight, signed) =>
+  signed ? `the weight ${signedText(weight)}` : `${percent(weight)} of their attention`;
+
+/** What is said of the weight of a key, after the name of a query. */
+export const putsOn = (key, weight, signed) =>
+  signed
+    ? `gives ${key} the weight ${signedText(weight)}`
+    : `puts ${percent(weight)} of its weight on ${key}`;
 
 /**
  * How far a weight of `count` keys is above 1/count, the uniform weight: from 0 to 1, which is all
@@ -79,39 +110,44 @@ export function colours(place) {
 }
 
 /**
- * Packed weights as `{shape: [heads, q, k], data}`: bytes of a square root, deflated, in base64.
+ * Packed weights as `{shape: [heads, q, k], data, signed}`: bytes of a square root, deflated, in
+ * base64. Signed ones end at `top`, and a bit for the sign of each follows.
  */
-export async function unpack({ shape, data, broken }) {
+export async function unpack({ shape, data, broken, top }) {
   const packed = new Blob([bytesFrom64(data)]);
   const stream = packed.stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
-  const weights = Float32Array.from(bytes, (byte) => (byte / 255) ** 2);
+  const count = shape.reduce((size, own) => size * own, 1);
+  const isBelow = (i) => top && bytes[count + (i >> 3)] & (128 >> (i & 7));
+  const sizes = Float32Array.from(bytes.subarray(0, count), (byte) => (byte / 255) ** 2);
+  const weights = sizes.map((size, i) => (isBelow(i) ? -size : size) * (top ?? 1));
   for (const place of broken ?? []) weights[place] = NaN;
-  return { shape, data: weights };
+  return { shape, data: weights, signed: top !== undefined };
 }
 
-/** One head of weights: `{rows, columns, at(q, k)}`. */
-export function headOf({ shape, data }, head) {
+/** One head of weights: `{rows, columns, at(q, k), signed}`. */
+export function headOf({ shape, data, signed = false }, head) {
   const [, rows, columns] = shape;
   const first = head * rows * columns;
-  return { rows, columns, at: (q, k) => data[first + q * columns + k] };
+  return { rows, columns, at: (q, k) => data[first + q * columns + k], signed };
 }
 
 /** All heads of weights. */
 export const headsOf = (weights) => range(weights.shape[0]).map((head) => headOf(weights, head));
 
-/** Weights of at most `most` rows and columns. A cell has the largest weight that is in it. */
-export function pooled({ rows, columns, at }, most) {
+/** Weights of at most `most` rows and columns. A cell has the weight of the largest size in it. */
+export function pooled({ rows, columns, at, signed }, most) {
   const [down, across] = [Math.min(rows, most), Math.min(columns, most)];
   const data = new Float32Array(down * across);
   for (let q = 0; q < rows; q++) {
     const first = Math.floor((q * down) / rows) * across;
     for (let k = 0; k < columns; k++) {
       const place = first + Math.floor((k * across) / columns);
-      if (!Number.isNaN(data[place]) && !(at(q, k) <= data[place])) data[place] = at(q, k);
+      const isLarger = !(Math.abs(at(q, k)) <= Math.abs(data[place]));
+      if (!Number.isNaN(data[place]) && isLarger) data[place] = at(q, k);
     }
   }
-  return headOf({ shape: [1, down, across], data }, 0);
+  return headOf({ shape: [1, down, across], data, signed }, 0);
 }
 
 const partOf = (own, head) => (own ? headOf(own, Math.min(head, own.shape[0] - 1)) : null);
@@ -128,24 +164,41 @@ export function rowOf(weights, q) {
 
 /** Where the scale of a matrix ends: at its largest weight, or at 8 times the uniform one. */
 export function topOf(weights) {
-  let top = LEAST_TOP / weights.columns;
-  for (let q = 0; q < weights.rows; q++)
-    for (let k = 0; k < weights.columns; k++) top = Math.max(top, weights.at(q, k) || 0);
-  return Math.min(top, 1);
+  const { rows, columns, at, signed } = weights;
+  let top = signed ? LEAST_SAID : LEAST_TOP / columns;
+  for (let q = 0; q < rows; q++)
+    for (let k = 0; k < columns; k++) top = Math.max(top, Math.abs(at(q, k)) || 0);
+  return signed ? top : Math.min(top, 1);
 }
 
-/** The key with the largest weight of a query. */
-export const largest = (weights, q) => indexOfLargest(rowOf(weights, q));
+/** Where the scale of the words or patches of a query ends, if weights are signed, or null. */
+export const signedTop = (weights) => (weights?.signed ? topOf(weights) : null);
 
-/** The ticks of a scale from 0 to `top`, as pairs of place and weight. */
-export function ticksTo(top) {
+/** The key with the largest weight of a query, of either sign. */
+export const largest = (weights, q) => indexOfLargest(rowOf(weights, q).map(Math.abs));
+
+/** What is said of the key with the largest weight, after the name of a query. */
+export const mostOn = (key, weight, signed, attends, before = "with ") =>
+  signed
+    ? `gives ${key} its strongest weight, ${signedText(weight)}`
+    : `${attends} ${key}, ${before}${percent(weight)}`;
+
+/** The ticks of a scale that ends at `top`, as pairs of a place along a bar and a weight. */
+export function ticksTo(top, signed) {
+  if (signed) {
+    const above = TICKS.filter((tick) => tick >= 0.1 * top && tick < 0.6 * top);
+    const half = [...above.filter((_, i) => i % 2 === 0), top];
+    const both = [...half.map((tick) => -tick).reverse(), 0, ...half];
+    return both.map((tick) => [(rootOf(tick, top) + 1) / 2, tick]);
+  }
   const ticks = TICKS.filter((tick) => rootOf(tick, top) < NEAREST_LAST).concat(top);
   const apart = ticks.filter((tick, i) => i === 0 || i === ticks.length - 1 || tick / top >= 0.04);
   return apart.map((tick) => [rootOf(tick, top), tick]);
 }
 
-/** A bar of the colours from 0 to `top`, with ticks. `masked` may say what is hatched. */
-export const legend = (top = 1, masked = false) => barOf(SCALED, ticksTo(top), masked);
+/** A bar of the colours up to `top`, with ticks. `masked` may say what is hatched. */
+export const legend = (top = 1, masked = false, signed = false) =>
+  barOf(SCALED, ticksTo(top, signed), masked, signed);
 
 /** A bar of the colours of `count` words or patches, from the uniform weight to all of it. */
 export function strengthLegend(count, masked = false, what = "words") {
@@ -156,13 +209,13 @@ export function strengthLegend(count, masked = false, what = "words") {
   return barOf(said, ticks.map((tick) => [strength(tick, count), tick]), masked);
 }
 
-function barOf(said, marks, masked) {
+function barOf(said, marks, masked, signed = false) {
   const ticks = marks.map(([place, tick]) =>
-    el("span", { style: { left: `${100 * place}%` } }, String(Number(tick.toPrecision(2)))),
+    el("span", { style: { left: `${100 * place}%` } }, tickText(tick)),
   );
   const bar = el("div", { class: "bar" });
   inColours(bar, () => {
-    const shades = stops.map((stop) => `rgb(${stop.join(", ")})`).join(", ");
+    const shades = shadesOf(stops, signed).map((stop) => `rgb(${stop.join(", ")})`).join(", ");
     setStyle(bar, { background: `linear-gradient(90deg, ${shades})` });
   });
   return el("div", { class: "legend" },
@@ -174,11 +227,13 @@ function barOf(said, marks, masked) {
   );
 }
 
-/** A legend of strengths that follows what is shown: `{node, to(count, masked)}`. */
+/** A legend of strengths, or signed up to `top`, that follows: `{node, to(count, masked, top)}`. */
 export function movingLegend(what) {
   const node = div();
-  const to = (count, masked = false) =>
-    node.replaceChildren(strengthLegend(count, masked, what));
+  const to = (count, masked = false, top = null) =>
+    node.replaceChildren(
+      top === null ? strengthLegend(count, masked, what) : legend(top, masked, true),
+    );
   return { node, to };
 }
 
@@ -186,7 +241,8 @@ export function movingLegend(what) {
 export const paint = (canvas, weights, options = {}) =>
   inColours(canvas, () => paintCells(canvas, weights, options));
 
-function paintCells(canvas, weights, { top = 1, visible = () => true, finest = FINEST }) {
+function paintCells(canvas, weights, options) {
+  const { top = signedTop(weights) ?? 1, visible = () => true, finest = FINEST } = options;
   const { rows, columns } = weights;
   const cell = Math.max(1, Math.floor(finest / Math.max(rows, columns)));
   canvas.width = cell * columns;
@@ -305,7 +361,8 @@ export function heatMap({ name, rowNames = null, columnNames = null, axes = null
 
 /** A table of the weights of the chosen query, `state.q`; each name is that of a `what`. */
 export function weightsBehind(what, names, weights, state, order = "") {
-  const rows = () => rowOf(weights, state.q).map((weight, k) => [names[k], percent(weight)]);
+  const rows = () =>
+    rowOf(weights, state.q).map((weight, k) => [names[k], weightText(weight, weights.signed)]);
   return tableBehind(`the weight of each ${what}${order}`, [what, "weight"], rows);
 }
 
@@ -314,7 +371,7 @@ export function strip(name) {
   const canvas = el("canvas", { class: "try-strip", role: "img", "aria-label": name });
   const show = (weights, q, isVisible = () => true) => {
     const { columns } = weights; // five rows, so that stripes are not stretched
-    const row = { rows: 5, columns, at: (_, k) => weights.at(q, k) };
+    const row = { ...weights, rows: 5, at: (_, k) => weights.at(q, k) };
     paint(canvas, row, { finest: PIXELS * Math.max(columns, 5), visible: (_, k) => isVisible(k) });
   };
   return { canvas, show };

@@ -1,6 +1,7 @@
 // Tokens on two sides, and lines between them as thick as the weight.
 
 import { scrollBox, svg } from "../dom.mjs";
+import { signedTop } from "./heat.mjs";
 import { cutShort, inBrackets, sign } from "./words.mjs";
 
 const LEAST_LINE = 0.02; // the least weight that has a line
@@ -60,7 +61,7 @@ export function linesAcross(label, left, right, onPoint) {
 /** Draws tokens at their places, and lines between them. */
 function lined(label, queries, keys, { width, height }, onPoint, pressed = null) {
   const [quiet, chosen] = [svg("g", { class: "weights" }), svg("g", {})]; // the one above the other
-  const state = { q: 0, weights: null };
+  const state = { q: 0, weights: null, top: 1 };
   const rowOfKeys = keys.map((place, k) => tokenOn(place, () => onPoint(state.q, k)));
   const rowOfQueries = queries.map((place, q) => tokenOn(place, () => onPoint(q, null), q));
   keysAlong(rowOfQueries);
@@ -71,23 +72,28 @@ function lined(label, queries, keys, { width, height }, onPoint, pressed = null)
     svg("g", group(label), rowOfQueries),
   );
 
+  const sizeOf = (weights, q, k) => Math.abs(weights.at(q, k)) / state.top;
   const strong = (weights, q) =>
-    keys.map((_, k) => [q, k, weights.at(q, k)]).filter(([, , weight]) => weight >= LEAST_LINE);
+    keys
+      .map((_, k) => [q, k, sizeOf(weights, q, k), weights.at(q, k) < 0])
+      .filter(([, , size]) => size >= LEAST_LINE);
 
-  const lineOf = ([q, k, weight], look) => {
+  const lineOf = ([q, k, size, isBelow], look) => {
     const [[x1, y1], [x2, y2]] = [queries[q].end, keys[k].end];
-    return svg("line", { x1, y1, x2, y2, class: look, "stroke-width": 0.5 + 7 * weight });
+    const name = isBelow ? `${look} negative` : look;
+    return svg("line", { x1, y1, x2, y2, class: name, "stroke-width": 0.5 + 7 * size });
   };
 
   const show = (weights, q) => {
     if (weights !== state.weights) {
+      state.top = signedTop(weights) ?? 1;
       const all = queries.flatMap((_, i) => strong(weights, i)).sort(([, , a], [, , b]) => b - a);
       quiet.replaceChildren(...all.slice(0, MOST_QUIET).map((own) => lineOf(own, "weight")));
     }
     Object.assign(state, { q, weights });
     chosen.replaceChildren(...strong(weights, q).map((own) => lineOf(own, "weight chosen")));
     rowOfQueries.forEach((node, i) => node.setAttribute("aria-pressed", String(i === q)));
-    rowOfKeys.forEach((node, k) => node.classList.toggle("read", weights.at(q, k) >= 0.1));
+    rowOfKeys.forEach((node, k) => node.classList.toggle("read", sizeOf(weights, q, k) >= 0.1));
   };
   return { node: scrollBox(`${label}: lines`, picture), picture, show };
 }

@@ -27,7 +27,8 @@ export function tellingHead(run, q = null) {
     const weights = run.examples.length ? weightsOf(run.examples[0], choice) : null;
     if (!weights || weights.rows !== weights.columns) return 0;
     const rows = q === null ? range(weights.rows) : [q];
-    const most = rows.map((i) => Math.max(...rowOf(weights, i).filter((_, k) => k !== i), 0));
+    const other = (i) => rowOf(weights, i).filter((_, k) => k !== i);
+    const most = rows.map((i) => Math.max(...other(i).map(Math.abs), 0));
     return meanOf(most) || 0;
   });
   return indexOfLargest(elsewhere);

@@ -1,12 +1,13 @@
 // Pictures as files, an SVG or a PNG: in light colours, with the tokens.
 
 import { buttonOf, el, svg } from "../dom.mjs";
-import { LIGHT, rgbAmong, rootOf, SCALED, ticksTo } from "./heat.mjs";
+import { LIGHT, rgbAmong, rootOf, SCALED, shadesOf, tickText, ticksTo } from "./heat.mjs";
 import { cutShort } from "./words.mjs";
 
 const INK = "#1c1c1a";
 const QUIET = "#595955";
 const BLUE = "#0069a6";
+const RED = "#a8224a";
 const EDGE = "#d4d4ce";
 const FONT = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
 const FIXED = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace";
@@ -90,7 +91,7 @@ export function savedMatrix(title, weights, { top, visible, masked, rows, column
   });
   const quiet = { "font-size": 12, fill: QUIET };
   const low = below + room(across) + 32;
-  const bar = colourBar(left, low, top, masked);
+  const bar = colourBar(left, low, top, masked, weights.signed);
   const field = { x: left, y: above, width, height, fill: "none", stroke: EDGE };
   const said = (masked || "").length * 6.4;
   const total = Math.max(right, left + Math.max(BAR + 30, said), title.length * 9.5) + MARGIN;
@@ -145,13 +146,14 @@ function hatchPattern() {
 }
 
 /** The scale of colours under what it measures, with what is hatched. */
-function colourBar(left, y, top, masked) {
-  const stops = LIGHT.map((stop, i) =>
-    svg("stop", { offset: i / (LIGHT.length - 1), "stop-color": `rgb(${stop})` }),
+function colourBar(left, y, top, masked, signed) {
+  const shades = shadesOf(LIGHT, signed);
+  const stops = shades.map((stop, i) =>
+    svg("stop", { offset: i / (shades.length - 1), "stop-color": `rgb(${stop})` }),
   );
-  const ticks = ticksTo(top).map(([place, tick]) => {
+  const ticks = ticksTo(top, signed).map(([place, tick]) => {
     const label = { x: left + BAR * place, y: y + 24, "font-size": 11, "text-anchor": "middle" };
-    return svg("text", { ...label, fill: QUIET }, String(Number(tick.toPrecision(2))));
+    return svg("text", { ...label, fill: QUIET }, tickText(tick));
   });
   const bar = { x: left, y, width: BAR, height: 10, fill: "url(#scale)", stroke: EDGE };
   const line = (at, text) => svg("text", { x: left, y: at, "font-size": 12, fill: QUIET }, text);
@@ -175,6 +177,8 @@ export function savedLines(title, picture) {
   const quiet = { stroke: QUIET, "stroke-opacity": 0.28, "stroke-linecap": "round" };
   give(".weight", quiet);
   give(".weight.chosen", { stroke: BLUE, "stroke-opacity": 0.9 });
+  give(".weight.negative", { "stroke-dasharray": "6 5" });
+  give(".weight.negative.chosen", { stroke: RED });
   give("rect", { fill: "none" });
   give(".token.read rect, .token[aria-pressed='true'] rect", { stroke: BLUE });
   give("text", { fill: INK, "font-size": 14, "font-family": FIXED });

@@ -1,10 +1,10 @@
 // The frame of a signal, and predictions of several runs on the same signals in one picture.
 
-import { div, el, numbered, percent, shown, svg, tableBehind } from "../dom.mjs";
+import { div, el, numbered, shown, svg, tableBehind } from "../dom.mjs";
 import { range } from "../lists.mjs";
 import { SHAPE_KINDS, SHAPE_SIGNS } from "../shapes/numbers.mjs";
 import { across, chartAlong, DASHES, drawAxes, keyOf, path, scale } from "./axes.mjs";
-import { heatMap, largest, legend, STRIP } from "./heat.mjs";
+import { heatMap, largest, legend, mostOn, STRIP } from "./heat.mjs";
 import { allHeads, weightsOf } from "./overview.mjs";
 
 const SIGNAL_HEIGHT = 300;
@@ -82,13 +82,14 @@ function drawTogether(runs, number) {
     if (!weights) return [];
     const name = `Attention of ${run.name}: queries downwards, keys across`;
     const map = heatMap({ name, axes: ["query", "key"], onPoint: (q) => tell(q) });
-    map.show(weights, { top: 1, name });
+    map.show(weights, { name });
     return [{ name: run.name, map, weights }];
   });
   const looksAt = (q) =>
     maps.map(({ name, weights }) => {
       const key = largest(weights, q);
-      return ` ${name} attends most to position ${key}, with ${percent(weights.at(q, key))}.`;
+      const weight = weights.at(q, key);
+      return ` ${name} ${mostOn(`position ${key}`, weight, weights.signed, "attends most to")}.`;
     });
   const { chart, said, tell } = chartAlong({
     look: "signal",

@@ -1,7 +1,7 @@
 // The frame of a run's picture: which example, which attention, the picture, its sentence.
 
 import { div, el, numbered } from "../dom.mjs";
-import { legend, topOf } from "./heat.mjs";
+import { legend, signedTop, topOf } from "./heat.mjs";
 import { allHeads, overview, weightsOf } from "./overview.mjs";
 
 /**
@@ -22,11 +22,11 @@ export function stage(run, draw, options = {}) {
     const example = run.examples[state.number];
     const choice = choices[state.head] ?? null;
     const weights = weightsOf(example, choice);
-    const end = weights ? top(weights) : 1;
+    const end = signedTop(weights) ?? (weights ? top(weights) : 1);
     const press = (index) => number.press(index);
     const nodes = draw(example, weights, { choice, number: state.number, top: end, press });
     picture.replaceChildren(...[nodes].flat().filter(Boolean));
-    scaleOf.replaceChildren(...(hasLegend(weights) ? [legend(end, masked)] : []));
+    scaleOf.replaceChildren(...(hasLegend(weights) ? [legend(end, masked, weights?.signed)] : []));
     if (weights) beside?.show(example, weights);
   };
   const choose = (index) => {

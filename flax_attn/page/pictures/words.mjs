@@ -2,7 +2,7 @@
 
 import { buttonOf, div, el, percent, pressOne, roving, setStyle } from "../dom.mjs";
 import { indexOfLargest } from "../lists.mjs";
-import { colours, inColours, strength } from "./heat.mjs";
+import { colours, inColours, rootOf, strength, weightText } from "./heat.mjs";
 
 /** A token as it is shown: blanks, no-break spaces and line ends have a sign. */
 export const sign = (token) =>
@@ -30,9 +30,10 @@ export const inBrackets = (token) => `(${sign(withoutBrackets(token))})`;
  * Words as buttons. `onPoint(i)` is called for the word under mouse, finger or focus, `onPick(i)`
  * for one that is pressed. `known[i] === false` puts a word in brackets with a dashed frame.
  *
- * Returns `{node, show(weights, count), hide(keys), pick(i), buttons}`; `count` is the number of
- * words that may have weight, by default all; NaN is a weight that is not a number, and weights of
- * null take the colours away. `hide` marks the hidden words.
+ * Returns `{node, show(weights, count, top), hide(keys), pick(i), buttons}`; `count` is the number
+ * of words that may have weight, by default all; `top` is the end of the scale where weights are
+ * signed; NaN is a weight that is not a number, and weights of null take the colours away. `hide`
+ * marks the hidden words.
  */
 export function words(label, tokens, { known = null, onPoint = null, onPick = null } = {}) {
   const buttons = tokens.map((token, i) => {
@@ -46,15 +47,18 @@ export function words(label, tokens, { known = null, onPoint = null, onPick = nu
   roving(buttons);
   const node = el("div", { class: "words", role: "group", "aria-label": label }, buttons);
   const places = []; // on the scale of colours, of which hundreds stay as they are
-  const show = (weights, count = tokens.length) =>
+  const placeOf = (weight, count, top) =>
+    top === null ? strength(weight, count) : rootOf(weight, top);
+  const show = (weights, count = tokens.length, top = null) =>
     buttons.forEach((button, i) => {
-      const place = weights === null ? null : strength(weights[i], count);
+      const place = weights === null ? null : placeOf(weights[i], count, top);
+      button.classList.toggle("negative", place < 0);
       if (!Object.is(place, places[i])) {
         const none = { background: "", color: "" };
         inColours(button, () => setStyle(button, place === null ? none : colours(place)));
         places[i] = place;
       }
-      const said = weights === null ? "" : `: ${percent(weights[i])}`;
+      const said = weights === null ? "" : `: ${weightText(weights[i], top !== null)}`;
       button.setAttribute("aria-label", `${tokens[i]}${said}`);
     });
   const hide = (keys) =>

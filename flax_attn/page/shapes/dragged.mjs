@@ -3,8 +3,9 @@
 import { exampleChooser } from "../controls/choosers.mjs";
 import { handle, plot } from "../controls/plot.mjs";
 import { isVisible } from "../controls/settings.mjs";
-import { buttonOf, capital, div, el, percent } from "../dom.mjs";
-import { heatMap, legend, PIXELS, strip, weightsIn } from "../pictures/heat.mjs";
+import { buttonOf, capital, div, el } from "../dom.mjs";
+import { heatMap, legend, PIXELS, sharedText, signedTop, strip } from "../pictures/heat.mjs";
+import { weightsIn, weightText } from "../pictures/heat.mjs";
 import { everyNormalizer, verdict } from "./levels.mjs";
 import { drawn, groupOf, heightIn, isIn, keysIn, LENGTH, pluralOf } from "./numbers.mjs";
 import { rightHeights, SHAPE_SIGNS, shapeParts, shapesOf, shareOn } from "./numbers.mjs";
@@ -137,13 +138,14 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
         to: shapes[i].center,
         height: shape.height,
         other: shapes[i].height,
-        width: 24 * Math.sqrt(shareOf(i)),
+        width: 24 * Math.sqrt(Math.abs(shareOf(i)) / (signedTop(weights) ?? 1)),
+        isNegative: shareOf(i) < 0,
       })),
     );
     aboutRow.textContent =
-      `The positions of the chosen ${shape.kind} put ${percent(shareOf(partners[0]))} of their ` +
-      "attention on its partner, on average (the arc). The strip is the attention of its middle: " +
-      "click a position to mask or unmask it.";
+      `The positions of the chosen ${shape.kind} put ` +
+      `${sharedText(shareOf(partners[0]), weights.signed)} on its partner, on average (the arc). ` +
+      "The strip is the attention of its middle: click a position to mask or unmask it.";
     row.show(weights, q, (k) => isVisible(q, k, settings));
     map.show(weights, {
       finest: PIXELS * weights.columns,
@@ -154,7 +156,7 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
       shapes.map(({ kind, center }) => [kind, SHAPE_SIGNS[kind], (100 * (center + 0.5)) / LENGTH]),
     );
     const isMasked = settings.hidden.length > 0 || settings.reach !== null || settings.causal;
-    scaleOf.replaceChildren(legend(1, isMasked));
+    scaleOf.replaceChildren(legend(signedTop(weights) ?? 1, isMasked, weights.signed));
     if (now.cell) pointAt(...now.cell);
     else map.point(q, Math.round((shape.center * weights.columns) / LENGTH));
     handles.forEach(({ node }, i) => node.classList.toggle("chosen", i === chosen));
@@ -168,7 +170,8 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
     const weights = weightsNow();
     const at = (t, count) => [t, kindAt(t, count)].filter((own) => own !== undefined).join(", a ");
     const [query, key] = [at(q, weights.rows), at(k, weights.columns)];
-    pointed.textContent = `Position ${query}: ${percent(weights.at(q, k))} on ${key}`;
+    const weight = weightText(weights.at(q, k), weights.signed);
+    pointed.textContent = `Position ${query}: ${weight} on ${key}`;
   }
 
   function pointAway() {
@@ -206,8 +209,8 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
       const kinds = new Set(shapes.map(({ kind }) => kind));
       const what = kinds.size > 1 ? "pair" : pluralOf([...kinds][0]);
       const set = shapes.map((shape) => heightIn(output, shape).toFixed(1));
-      const share = weights && percent(shareOn(weights, shapes, shapes));
-      const on = share ? `, on average ${share} of their attention on ${what}` : "";
+      const share = weights && sharedText(shareOn(weights, shapes, shapes), weights.signed);
+      const on = share ? `, on average ${share} on ${what}` : "";
       const judged = verdict(group, output, now.shapes, right);
       const goal = `target: ${right[group[0]].toFixed(1)}, ${judged}`;
       return `${what} set to ${set.join(" and ")} (${goal})${on}`;

@@ -1,8 +1,8 @@
 // A text: input above and output below, with lines between them as thick as the weights.
 
-import { div, el, numbered, percent, replaceButtons, scrollBox } from "../dom.mjs";
+import { div, el, numbered, replaceButtons, scrollBox } from "../dom.mjs";
 import { sentence, tableBehind } from "../dom.mjs";
-import { heatMap, largest } from "../pictures/heat.mjs";
+import { heatMap, largest, weightText } from "../pictures/heat.mjs";
 import { linesBetween } from "../pictures/lines.mjs";
 import { answersOf, sign } from "../pictures/words.mjs";
 import { addTarget } from "../views.mjs";
@@ -28,7 +28,9 @@ function drawTexts() {
       const key = k ?? largest(weights, q);
       const [part, from] = [tokens[q], source[key]].map((token) => `“${sign(token)}”`);
       const how = k === null ? "attends most to" : "attends to";
-      said.say(`${part} ${how} ${from}, with ${percent(weights.at(q, key))} of its weight.`);
+      const share = weightText(weights.at(q, key), weights.signed);
+      const with_ = weights.signed ? `with the weight ${share}` : `with ${share} of its weight`;
+      said.say(`${part} ${how} ${from}, ${with_}.`);
       lines.show(weights, q);
       map.point(q, key);
     };
@@ -36,7 +38,7 @@ function drawTexts() {
     const header = ["output", "attends most to", "weight"];
     const row = (token, q) => {
       const key = largest(weights, q);
-      return [sign(token), sign(source[key]), percent(weights.at(q, key))];
+      return [sign(token), sign(source[key]), weightText(weights.at(q, key), weights.signed)];
     };
     const hint = "Point at a part of the output to see what it attends to.";
     return [
