@@ -308,7 +308,8 @@ def test_a_large_model_goes_block_by_block_with_the_same_effects(name, monkeypat
     for other, expected in zip((None, source), at_once):
         found = heads.effects(model, params, inputs, measure, other)
         assert list(found) == list(expected)
-        jax.tree.map(functools.partial(close, atol=1e-4), found, expected)
+        # differences of a measure of some thousands
+        jax.tree.map(functools.partial(close, atol=1e-3), found, expected)
     jax.tree.map(close, heads.contexts_of(model, params, inputs), contexts)
 
 

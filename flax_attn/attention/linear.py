@@ -27,10 +27,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from flax_attn.attention import lens
-from flax_attn.attention.arrays import split, wide, with_rank
+from flax_attn.attention.arrays import as_dtype_of, merge, split, wide, with_rank
 from flax_attn.attention.checks import (
     HeadVectors,
     as_floats,
@@ -44,8 +44,7 @@ from flax_attn.attention.checks import (
 from flax_attn.attention.core import Attended
 
 CHUNK_SIZE = 64  # tokens; products of it fill the units of a GPU or TPU
-EXACT_SIZE = 16  # tokens between which decays of each feature are computed pair by pair
-LEAST = -60.0  # log decays below it are those of e^-60, which no float32 context can tell from 0
+LEAST = -1000.0  # as a log decay it forgets all, as -inf does, whose differences are NaN
 
 
 class _Tokens(NamedTuple):
@@ -55,7 +54,6 @@ class _Tokens(NamedTuple):
         query, key, value: `(..., h, g, t, d)`, `(..., h, 1, t, d)`, `(..., h, 1, t, e)`.
         decay: log decays `(..., h, 1, t, d or 1)`, or None for none.
         strength: `(..., h, 1, t, 1)`, or None where tokens are written as they are.
-        sequence: the number of each token's sequence, from 0 on, `(..., 1, 1, t)`; None for one.
     """
 
     query: Array
@@ -63,7 +61,6 @@ class _Tokens(NamedTuple):
     value: Array
     decay: Array | None
     strength: Array | None
-    sequence: Array | None
 
 
 def linear_attention(
@@ -133,33 +130,37 @@ def linear_attention(
     *rows, heads, length, _ = weights_shape_in_heads(*arrays)
     if arrays[0].shape[-3] != arrays[1].shape[-3]:
         raise ValueError(f"expected as many queries as keys, got {[a.shape for a in arrays]}")
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"expected a chunk_size of 1 or above, got {chunk_size}")
+    is_symbolic = jax.export.is_symbolic_dim(length)
+    if chunk_size is not None and (is_symbolic or chunk_size < 1):
+        raise ValueError(
+            "expected a chunk_size of 1 or above, and None in a program for any length, got "
+            f"{chunk_size}"
+        )
     is_real = _real(lengths, tuple(rows), length)
-    tokens = _tokens(arrays, log_decay, write_strength, feature_map, is_real)
-    tokens = tokens._replace(sequence=_sequences(segments, is_real, tuple(rows), length))
-    if scale is None:
-        scale = arrays[0].shape[-1] ** -0.5
-    tokens = tokens._replace(query=tokens.query * as_number(scale))
-    if state is None:
-        start = jnp.zeros((*tokens.key.shape[:-2], *_sizes(tokens)), tokens.query.dtype)
-    else:
-        start = state[..., None, :, :].astype(tokens.query.dtype)  # (..., h, 1, d, e)
+    begins = _begins(segments, is_real, tuple(rows), length)
+    tokens = _tokens(arrays, log_decay, write_strength, feature_map, is_real, begins)
+    factor = as_number(arrays[0].shape[-1] ** -0.5 if scale is None else scale)
+    tokens = tokens._replace(query=tokens.query * as_dtype_of(tokens.query, factor))
+    sizes = *rows, arrays[1].shape[-2], arrays[1].shape[-1], arrays[2].shape[-1]
+    start = jnp.broadcast_to(jnp.zeros(()) if state is None else state, sizes)[..., None, :, :]
+    start = start.astype(tokens.query.dtype)  # (..., h, 1, d, e)
 
     change = lens.change_of_linear(name, (*rows, heads, length, length), state is not None)
-    if change is not None or (need_weights and chunk_size is None):
+    need_weights = need_weights and chunk_size is None
+    size = CHUNK_SIZE if chunk_size is None else chunk_size
+    weights = None
+    if need_weights or change is not None or is_symbolic or length <= size:
         context, weights, end = _at_once(tokens, start, change)
     else:
-        (context, end), weights = _in_chunks(tokens, start, chunk_size or CHUNK_SIZE), None
-    if chunk_size is not None or not need_weights:
-        weights = None
+        context, end = _in_chunks(tokens, start, size)
     context = context.reshape(*rows, heads, length, context.shape[-1]).swapaxes(-3, -2)
     if is_real is not None:
         context = jnp.where(is_real[..., None, None], context, 0)  # (..., t, heads, e)
     dtype = arrays[0].dtype
     if weights is not None:
         weights = weights.reshape(*rows, heads, length, length).astype(dtype)
-    return Attended(context.astype(dtype), weights), end[..., 0, :, :]
+    attended = Attended(context.astype(dtype), weights if need_weights else None)
+    return attended, end[..., 0, :, :]
 
 
 def elu_plus_one(x: Array) -> Array:
@@ -203,9 +204,10 @@ def causal_convolution(
         inputs = jnp.where(is_real[..., None], inputs, 0)
     past = jnp.zeros((*rows, num_past, channels), inputs.dtype) if past is None else past
     longer = jnp.concatenate([past.astype(inputs.dtype), inputs], axis=-2)  # (..., m + t, c)
-    ids = _sequences(segments, is_real, tuple(rows), length)
-    if ids is not None:  # what is past belongs to the first sequence
-        ids = ids[..., 0, 0, :]  # (..., t)
+    begins = _begins(segments, is_real, tuple(rows), length)
+    ids = None
+    if begins is not None:  # what is past belongs to the first sequence
+        ids = jnp.cumsum(begins, axis=-1, dtype=jnp.int32)  # (..., t)
         ids = jnp.pad(ids, [(0, 0)] * len(rows) + [(num_past, 0)])  # (..., m + t)
     outputs = jnp.zeros(inputs.shape, dtype := wide(inputs.dtype))
     if bias is not None:
@@ -234,12 +236,24 @@ def _real(lengths: ArrayLike | None, rows: tuple[int, ...], length: int) -> Arra
     return with_rank(jnp.arange(length), len(rows) + 1) < lengths[..., None]
 
 
+def _begins(
+    segments: ArrayLike | None, is_real: Array | None, rows: tuple[int, ...], length: int
+) -> Array | None:
+    """Returns at which tokens `(..., t)` another sequence begins. Padding continues the last."""
+    if segments is None:
+        return None
+    ids = jnp.broadcast_to(as_integers("segments", segments), (*rows, length))
+    begins = ids != jnp.concatenate([ids[..., :1], ids[..., :-1]], axis=-1)[..., :length]
+    return begins if is_real is None else begins & is_real
+
+
 def _tokens(
     arrays: tuple[Array, Array, Array],
     log_decay: ArrayLike | None,
     write_strength: ArrayLike | None,
     feature_map: Callable[[Array], Array] | None,
     is_real: Array | None,
+    begins: Array | None,
 ) -> _Tokens:
     """Puts heads before the length, in float32 or better, with zeros for padding."""
     query, key, value = arrays
@@ -252,45 +266,31 @@ def _tokens(
         groups = key_heads, array.shape[-3] // key_heads
         return array.reshape(*rows, *groups, length, array.shape[-1]).astype(dtype)
 
-    def per_token(name: str, array: ArrayLike | None) -> Array | None:
-        if array is None:
-            return None
+    def per_token(name: str, array: ArrayLike, is_of_features: bool = False) -> Array:
         array = jnp.asarray(array)
-        array = array if array.ndim == key.ndim else array[..., None]  # (..., t, h, d or 1)
-        array = with_rank(array, key.ndim)
+        has_features = is_of_features and array.ndim == key.ndim
+        array = with_rank(array if has_features else array[..., None], key.ndim)
         if not broadcasts(array.shape, key.shape):
             raise ValueError(f"expected {name} that broadcasts to {key.shape}, got {array.shape}")
-        array = jnp.broadcast_to(array, (*key.shape[:-1], array.shape[-1]))
-        return with_heads_first(array)  # (..., h, 1, t, d or 1)
+        return jnp.broadcast_to(array, (*key.shape[:-1], array.shape[-1]))  # (..., t, h, d or 1)
 
     if feature_map is not None:
         query, key = feature_map(shown(query)), feature_map(shown(key))
-    decay, strength = per_token("log_decay", log_decay), per_token("write_strength", write_strength)
-    if decay is not None:
-        if (most := known_bound(jnp.max, decay)) > 0:
+    decay = strength = None
+    if log_decay is not None:
+        decay = per_token("log_decay", log_decay, is_of_features=True)
+        if (most := known_bound(jnp.max, shown(decay))) > 0:
             raise ValueError(
                 f"expected a log_decay of 0 or below, got {most}; a factor is jnp.log(factor)"
             )
-        decay = jnp.maximum(decay, LEAST)
+        decay = jnp.maximum(with_heads_first(decay), LEAST)
+    if begins is not None:
+        resets = jnp.where(begins, LEAST, 0.0).astype(dtype)[..., None, None, :, None]
+        decay = resets if decay is None else jnp.minimum(decay, resets)  # (..., h, 1, t, d or 1)
+    if write_strength is not None:
+        strength = with_heads_first(per_token("write_strength", write_strength))
     vectors = with_heads_first(query), with_heads_first(key), with_heads_first(value)
-    return _Tokens(*vectors, decay, strength, None)
-
-
-def _sequences(
-    segments: ArrayLike | None, is_real: Array | None, rows: tuple[int, ...], length: int
-) -> Array | None:
-    """Numbers the sequences of tokens `(..., 1, 1, t)` from 0 on. Padding continues the last."""
-    if segments is None:
-        return None
-    ids = jnp.broadcast_to(as_integers("segments", segments), (*rows, length))
-    begins = ids[..., 1:] != ids[..., :-1]  # (..., t - 1)
-    begins = begins if is_real is None else begins & is_real[..., 1:]
-    number = jnp.cumsum(begins, axis=-1, dtype=jnp.int32)
-    return jnp.pad(number, [(0, 0)] * len(rows) + [(1, 0)])[..., None, None, :]
-
-
-def _sizes(tokens: _Tokens) -> tuple[int, int]:
-    return tokens.key.shape[-1], tokens.value.shape[-1]
+    return _Tokens(*vectors, decay, strength)
 
 
 class _Chunk(NamedTuple):
@@ -317,35 +317,21 @@ class _Chunk(NamedTuple):
     kept_keys: Array
 
 
-def _chunk(tokens: _Tokens, before: Int[Array, "..."] | None) -> tuple[_Chunk, Array | None]:
-    """Computes the products of a chunk, and the matrix `A` of the delta rule.
-
-    `before` `(..., 1, 1)` is the sequence of the state that the chunk begins with.
-    """
-    query, key, value, _, strength, sequence = tokens
-    length = key.shape[-2]
-    total = None if tokens.decay is None else jnp.cumsum(tokens.decay, axis=-2)  # (..., c, _)
-    sees = jnp.tril(jnp.ones((length, length), bool))  # (c, c)
-    read, kept_keys, kept = query, key, None
-    if total is not None:
-        end = total[..., -1:, :]  # (..., 1, d or 1)
-        read, kept_keys = query * jnp.exp(total), key * jnp.exp(end - total)  # (..., c, d)
-        kept = jnp.exp(end).swapaxes(-1, -2)  # (..., d or 1, 1)
-    from_state = key if total is None else key * jnp.exp(total)  # (..., c, d)
-    if sequence is not None:
-        sees &= sequence[..., :, None] == sequence[..., None, :]  # (..., c, c)
-        reads_state = (sequence == before)[..., None]  # (..., c, 1)
-        read, from_state = jnp.where(reads_state, read, 0), jnp.where(reads_state, from_state, 0)
-        last = sequence[..., -1:]  # (..., 1)
-        kept_keys = jnp.where((sequence == last)[..., None], kept_keys, 0)
-        kept = jnp.where((last == before)[..., None], 1.0 if kept is None else kept, 0)
-    reads = _decayed_products(query, key, total, sees)  # (..., c, c)
+def _chunk(tokens: _Tokens) -> tuple[_Chunk, Array | None]:
+    """Computes the products of a chunk, and what each write has of each value, `(..., c, c)`."""
+    query, key, value, decay, strength = tokens
+    read, from_state, kept_keys, kept = query, key, key, None
+    if decay is not None:
+        since = jnp.exp(jnp.cumsum(decay, axis=-2))  # (..., c, d or 1)
+        read, from_state = query * since, key * since  # (..., c, d)
+        kept_keys = key * jnp.exp(_until_end(decay))  # (..., c, d)
+        kept = jnp.exp(decay.sum(axis=-2, keepdims=True)).swapaxes(-1, -2)  # (..., d or 1, 1)
+    reads = jnp.tril(_decayed_products(query, key, decay))  # (..., c, c)
     if strength is None:
         return _Chunk(read, reads, value, None, kept, kept_keys), None
-    found = strength * _decayed_products(key, key, total, sees & ~jnp.eye(length, dtype=bool))
-    both = jnp.concatenate([strength * value, strength * from_state], axis=-1)  # (..., c, e + d)
-    values, erased = jnp.split(_solve(found, both), [value.shape[-1]], axis=-1)
-    return _Chunk(read, reads, values, erased, kept, kept_keys), found
+    found = strength * jnp.tril(_decayed_products(key, key, decay), -1)  # (..., c, c)
+    written = _inverse(found) * strength.swapaxes(-1, -2)  # (..., c, c)
+    return _Chunk(read, reads, written @ value, written @ from_state, kept, kept_keys), written
 
 
 def _step(state: Array, chunk: _Chunk) -> tuple[Array, Array]:
@@ -363,13 +349,9 @@ def _at_once(
 
     A lens may change the weights. The state is that without a change.
     """
-    before = None if tokens.sequence is None else jnp.zeros_like(tokens.sequence[..., :1])
-    chunk, found = _chunk(tokens, before)
+    chunk, written = _chunk(tokens)
     end, context = _step(state, chunk)
-    weights = chunk.reads  # (..., h, g, t, t)
-    if found is not None and tokens.strength is not None:
-        eye = with_rank(jnp.eye(found.shape[-1], dtype=found.dtype), found.ndim)
-        weights = weights @ _solve(found, tokens.strength.swapaxes(-1, -2) * eye)
+    weights = chunk.reads if written is None else chunk.reads @ written  # (..., h, g, t, t)
     if change is not None:
         changed = change(weights)
         context = context + (changed - weights) @ tokens.value
@@ -379,35 +361,23 @@ def _at_once(
 
 def _in_chunks(tokens: _Tokens, state: Array, size: int) -> tuple[Array, Array]:
     """Computes the context chunk by chunk, and the state at the end."""
-    length = tokens.key.shape[-2]
-    size = min(size, max(length, 1))
-    blocks = lambda array, axis: split(_with_zeros(array, -length % size, axis), size, axis)
-    sequence, before = tokens.sequence, None
-    tokens = tokens._replace(sequence=None)
-    vectors = jax.tree.map(lambda array: blocks(array, -2), tokens)  # (n, ..., c, _)
-    if sequence is not None:
-        sequence = split(sequence, size, -1)  # (n, ..., c); the last id pads
-        before = jnp.concatenate([jnp.zeros_like(sequence[:1, ..., -1:]), sequence[:-1, ..., -1:]])
-    chunks, _ = _chunk(vectors._replace(sequence=sequence), before)
-    if len(chunks.values) == 1:
-        end, contexts = _step(state, jax.tree.map(lambda array: array[0], chunks))
-        contexts = contexts[None]
-    else:
-        end, contexts = jax.lax.scan(_step, state, chunks)  # (n, ..., h, g, c, e)
-    contexts = jnp.moveaxis(contexts, 0, -3)  # (..., h, g, n, c, e)
-    contexts = contexts.reshape(*contexts.shape[:-3], -1, contexts.shape[-1])
-    return contexts[..., :length, :], end
+    chunks, _ = _chunk(jax.tree.map(lambda array: _blocks(array, size), tokens))
+    end, contexts = jax.lax.scan(_step, state, chunks)  # (n, ..., h, g, c, e)
+    return merge(contexts, tokens.key.shape[-2]), end
 
 
-def _with_zeros(array: Array, number: int, axis: int) -> Array:
-    """Adds tokens that are neither read nor written, and do not decay the state."""
+def _blocks(array: Array, size: int) -> Array:
+    """Splits tokens `(..., t, _)` into blocks `(n, ..., size, _)`.
+
+    What is added to the last one is neither read nor written, and does not decay.
+    """
     padding = [(0, 0)] * array.ndim
-    padding[axis] = 0, number
-    return jnp.pad(array, padding) if number else array
+    padding[-2] = 0, -array.shape[-2] % size
+    return split(jnp.pad(array, padding), size)
 
 
-def _solve(found: Array, right: Array) -> Array:
-    """Computes `(I + A)^-1 B` for a strictly lower triangular `A`.
+def _inverse(found: Array) -> Array:
+    """Computes `(I + A)^-1` for a strictly lower triangular `A`.
 
     The inverse of two blocks follows from that of each: with `L` below the diagonal blocks `D^-1`,
     `(D^-1 + L)^-1 = D - D L D`. So blocks of 1, 2, 4 ... tokens are inverted by products, which
@@ -416,50 +386,77 @@ def _solve(found: Array, right: Array) -> Array:
     parts. Two of them on two cores wait for each other for ever.
     """
     size = found.shape[-1]
-    row, column = jnp.arange(size)[:, None], jnp.arange(size)[None]
     inverse = jnp.broadcast_to(jnp.eye(size, dtype=found.dtype), found.shape)  # (..., c, c)
+    if jax.export.is_symbolic_dim(size):
+        solve = jax.lax.linalg.triangular_solve
+        return solve(found, inverse, left_side=True, lower=True, unit_diagonal=True)
+    row, column = jnp.arange(size)[:, None], jnp.arange(size)[None]
     block = 1
     while block < size:
         is_below = (row // block % 2 == 1) & (column // block == row // block - 1)  # (c, c)
         below = jnp.where(with_rank(is_below, found.ndim), found, 0)
         inverse -= inverse @ below @ inverse
         block *= 2
-    return inverse @ right
+    return inverse
 
 
-def _decayed_products(x: Array, y: Array, total: Array | None, sees: Array) -> Array:
-    """Computes `sum_d x_id y_jd exp(G_id - G_jd)` for the pairs `(..., c, c)` that `sees` has."""
-    if total is None:
-        products = x @ y.swapaxes(-1, -2)  # (..., c, c)
-    elif total.shape[-1] == 1:
-        apart = total - total.swapaxes(-1, -2)  # (..., c, c)
-        decay = jnp.exp(jnp.where(sees, apart, 0))  # of a later token it might overflow
-        products = x @ y.swapaxes(-1, -2) * decay
-    else:
-        products = _products_by_feature(x, y, total)
-    return jnp.where(sees, products, 0)
+def _until_end(decay: Array) -> Array:
+    """Sums the log decays `(..., c, _)` of all later tokens."""
+    later = jnp.concatenate([decay[..., 1:, :], jnp.zeros_like(decay[..., :1, :])], axis=-2)
+    return jax.lax.cumsum(later, axis=later.ndim - 2, reverse=True)
 
 
-def _products_by_feature(x: Array, y: Array, total: Array) -> Array:
+def _decayed_products(x: Array, y: Array, decay: Array | None) -> Array:
+    """Computes `sum_d x_id y_jd exp(G_id - G_jd)` for pairs `(..., c, c)` with `j <= i`."""
+    if decay is None:
+        return x @ y.swapaxes(-1, -2)
+    if decay.shape[-1] == 1:
+        return x @ y.swapaxes(-1, -2) * jnp.exp(_between(decay)[..., 0])
+    if jax.export.is_symbolic_dim(x.shape[-2]):
+        pairs = x[..., :, None, :] * y[..., None, :, :]  # (..., c, c, d)
+        return (pairs * jnp.exp(_between(decay))).sum(axis=-1)
+    products, _, _ = _by_halves(x, y, decay)
+    return products
+
+
+def _by_halves(x: Array, y: Array, decay: Array) -> tuple[Array, Array, Array]:
     """Computes the products of `_decayed_products` with a decay for each feature.
 
-    `exp(G_i - G_j)` is the product of two decays, from `j` to a token between both and from there
-    to `i`, which are at most 1. So all pairs across the middle are a product of matrices, and the
-    halves are computed in the same way, down to a few tokens.
+    Across the middle, the decay is that from `j` to the middle and from there to `i`, each at most
+    1. So these pairs are a product of matrices, and those within the halves are computed likewise.
+
+    Returns:
+        The products `(..., c, c)`, and the sums of the log decays up to each token and after it.
     """
     length = x.shape[-2]
-    if length <= EXACT_SIZE:
-        apart = total[..., :, None, :] - total[..., None, :, :]  # (..., c, c, d)
-        decay = jnp.exp(jnp.minimum(apart, 0))  # pairs above 0 are not seen
-        return jnp.einsum("...id,...jd,...ijd->...ij", x, y, decay)
-    middle = length // 2
-    parts = [(array[..., :middle, :], array[..., middle:, :]) for array in (x, y, total)]
-    (first_x, last_x), (first_y, last_y), (first, last) = parts
-    between = last[..., :1, :]  # (..., 1, d)
-    left = last_x * jnp.exp(last - between)  # (..., c - m, d)
-    right = first_y * jnp.exp(between - first)  # (..., m, d)
-    across = left @ right.swapaxes(-1, -2)  # (..., c - m, m)
-    above = jnp.zeros((*across.shape[:-2], middle, length - middle), across.dtype)
-    upper = jnp.concatenate([_products_by_feature(first_x, first_y, first), above], axis=-1)
-    lower = jnp.concatenate([across, _products_by_feature(last_x, last_y, last)], axis=-1)
-    return jnp.concatenate([upper, lower], axis=-2)  # (..., c, c)
+    if length <= 1:
+        return x @ y.swapaxes(-1, -2), decay, jnp.zeros_like(decay)
+    half = -(-length // 2)
+    halves = [_blocks(array, half) for array in (x, y, decay)]  # (2, ..., c / 2, d)
+    # along the first axis: XLA for a CPU aborts at products of many axes
+    both = _by_halves(*(array.reshape(-1, *array.shape[2:]) for array in halves))
+    (first, last), since, until = (array.reshape(2, -1, *array.shape[1:]) for array in both)
+    left = halves[0][1] * jnp.exp(since[1])  # (..., c / 2, d)
+    right = halves[1][0] * jnp.exp(until[0])  # (..., c / 2, d)
+    across = left @ right.swapaxes(-1, -2)  # (..., c / 2, c / 2)
+    upper = jnp.concatenate([first, jnp.zeros_like(across)], axis=-1)
+    lower = jnp.concatenate([across, last], axis=-1)
+    products = jnp.concatenate([upper, lower], axis=-2)  # (..., c, c)
+    until = jnp.concatenate([until[0] + since[1][..., -1:, :], until[1]], axis=-2)  # (..., c, d)
+    since = jnp.concatenate([since[0], since[0][..., -1:, :] + since[1]], axis=-2)  # (..., c, d)
+    return products[..., :length, :length], since[..., :length, :], until[..., :length, :]
+
+
+def _between(decay: Array) -> Array:
+    """Sums the log decays after token `j` up to `i`, `(..., c, c, d or 1)`, for `j <= i`.
+
+    These are differences of cumulative sums. What these lose to rounding is added: after a strong
+    decay it would be more than what follows.
+    """
+    total = jnp.cumsum(decay, axis=-2)
+    before = jnp.concatenate([jnp.zeros_like(total[..., :1, :]), total[..., :-1, :]], axis=-2)
+    lost = jnp.cumsum(jax.lax.stop_gradient(decay - (total - before)), axis=-2)
+    apart = lambda sums: sums[..., :, None, :] - sums[..., None, :, :]
+    size = decay.shape[-2]
+    is_earlier = with_rank(jnp.tri(size, dtype=bool)[..., None], decay.ndim + 1)  # (..., c, c, 1)
+    return jnp.where(is_earlier, apart(total) + apart(lost), 0)  # later ones might overflow

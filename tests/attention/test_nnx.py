@@ -119,6 +119,15 @@ LAYERS = {
     "MultiHeadAttention, norms": (functools.partial(heads, query_key_norm=True), (X,), {}),
     "MultiHeadAttention, RMS norms": (functools.partial(heads, norm=True), (X,), {}),
     "MultiHeadAttention, score": (functools.partial(heads, score=True), (X,), {}),
+    "LinearAttention": (
+        lambda lib: made(lib, "LinearAttention", 2), (X,), {"query_lengths": LENGTHS},
+    ),
+    "LinearAttention, decays of features": (
+        lambda lib: made(lib, "LinearAttention", 2, 1, "gated", decay_per_feature=True,
+                         output_gate=False, use_bias=True),
+        (X,),
+        {},
+    ),
     "AttentionPooling": (lambda lib: made(lib, "AttentionPooling"), (X,), {"lengths": LENGTHS}),
     "AttentionPooling, hidden": (
         lambda lib: made(lib, "AttentionPooling", 5), (X,), {"lengths": LENGTHS},
