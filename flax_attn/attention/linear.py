@@ -35,13 +35,13 @@ from flax_attn.attention.checks import (
     HeadVectors,
     as_floats,
     as_integers,
-    as_lengths,
     as_number,
     broadcasts,
     known_bound,
     weights_shape_in_heads,
 )
-from flax_attn.attention.core import Attended
+from flax_attn.attention.core import Attended, before_length, heads_last
+from flax_attn.attention.visibility import hide, real_tokens
 
 CHUNK_SIZE = 64  # tokens; products of it fill the units of a GPU or TPU
 LEAST = -1000.0  # as a log decay it forgets all, as -inf does, whose differences are NaN
@@ -136,7 +136,7 @@ def linear_attention(
             "expected a chunk_size of 1 or above, and None in a program for any length, got "
             f"{chunk_size}"
         )
-    is_real = _real(lengths, tuple(rows), length)
+    is_real = real_tokens(lengths, tuple(rows), length)
     begins = _begins(segments, is_real, tuple(rows), length)
     tokens = _tokens(arrays, log_decay, write_strength, feature_map, is_real, begins)
     factor = as_number(arrays[0].shape[-1] ** -0.5 if scale is None else scale)
@@ -153,14 +153,13 @@ def linear_attention(
         context, weights, end = _at_once(tokens, start, change)
     else:
         context, end = _in_chunks(tokens, start, size)
-    context = context.reshape(*rows, heads, length, context.shape[-1]).swapaxes(-3, -2)
+    attended = Attended(context, weights if need_weights else None)
+    context, weights = heads_last(attended, (*rows, heads, length, length))  # (..., t, heads, e)
     if is_real is not None:
-        context = jnp.where(is_real[..., None, None], context, 0)  # (..., t, heads, e)
+        context = jnp.where(is_real[..., None, None], context, 0)
     dtype = arrays[0].dtype
-    if weights is not None:
-        weights = weights.reshape(*rows, heads, length, length).astype(dtype)
-    attended = Attended(context.astype(dtype), weights if need_weights else None)
-    return attended, end[..., 0, :, :]
+    weights = None if weights is None else weights.astype(dtype)
+    return Attended(context.astype(dtype), weights), end[..., 0, :, :]
 
 
 def elu_plus_one(x: Array) -> Array:
@@ -199,9 +198,9 @@ def causal_convolution(
     """
     *rows, length, channels = inputs.shape
     num_past = len(kernel) - 1
-    is_real = _real(lengths, tuple(rows), length)
+    is_real = real_tokens(lengths, tuple(rows), length)
     if is_real is not None:
-        inputs = jnp.where(is_real[..., None], inputs, 0)
+        inputs = hide(inputs, is_real)
     past = jnp.zeros((*rows, num_past, channels), inputs.dtype) if past is None else past
     longer = jnp.concatenate([past.astype(inputs.dtype), inputs], axis=-2)  # (..., m + t, c)
     begins = _begins(segments, is_real, tuple(rows), length)
@@ -216,24 +215,16 @@ def causal_convolution(
         tap = longer[..., i : i + length, :]  # (..., t, c)
         if ids is not None:
             is_own = ids[..., i : i + length] == ids[..., num_past:]  # (..., t)
-            tap = jnp.where(is_own[..., None], tap, 0)
+            tap = hide(tap, is_own)
         outputs += tap.astype(dtype) * with_rank(kernel[i].astype(dtype), tap.ndim)
     outputs = outputs.astype(inputs.dtype)
     if is_real is not None:
-        outputs = jnp.where(is_real[..., None], outputs, 0)
+        outputs = hide(outputs, is_real)
     if ids is not None:
-        longer = jnp.where((ids == ids[..., -1:])[..., None], longer, 0)  # of the last sequence
+        longer = hide(longer, ids == ids[..., -1:])  # of the last sequence
     ends = jnp.full(rows, length) if is_real is None else is_real.sum(-1)  # (...)
     index = ends[..., None] + with_rank(jnp.arange(num_past), len(rows) + 1)  # (..., m)
     return outputs, jnp.take_along_axis(longer, index[..., None], axis=-2)  # (..., m, c)
-
-
-def _real(lengths: ArrayLike | None, rows: tuple[int, ...], length: int) -> Array | None:
-    """Returns which tokens `(..., t)` are no padding; None for all."""
-    if lengths is None:
-        return None
-    lengths = jnp.broadcast_to(as_lengths("lengths", lengths), rows)
-    return with_rank(jnp.arange(length), len(rows) + 1) < lengths[..., None]
 
 
 def _begins(
@@ -257,14 +248,12 @@ def _tokens(
 ) -> _Tokens:
     """Puts heads before the length, in float32 or better, with zeros for padding."""
     query, key, value = arrays
-    dtype, (*rows, length, key_heads, _) = wide(query.dtype), key.shape
+    dtype, key_heads = wide(query.dtype), key.shape[-2]
     real = None if is_real is None else is_real[..., None, None]  # (..., t, 1, 1)
     shown = lambda x: x if real is None else jnp.where(real, x, 0)
 
     def with_heads_first(array: Array) -> Array:
-        array = jnp.swapaxes(shown(array), -3, -2)  # (..., heads, t, _)
-        groups = key_heads, array.shape[-3] // key_heads
-        return array.reshape(*rows, *groups, length, array.shape[-1]).astype(dtype)
+        return before_length(shown(array), key_heads).astype(dtype)  # (..., h, g or 1, t, _)
 
     def per_token(name: str, array: ArrayLike, is_of_features: bool = False) -> Array:
         array = jnp.asarray(array)

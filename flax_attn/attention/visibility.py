@@ -538,6 +538,16 @@ def hide(array: Array, real: Array | np.ndarray) -> Array:
     return jnp.where(real[..., None], array, 0)  # (..., t, d)
 
 
+def real_tokens(
+    lengths: ArrayLike | None, rows: tuple[int, ...], length: int
+) -> Bool[Array, "..."] | None:
+    """Returns which tokens `(..., t)` are no padding, for lengths `(...)`; None for all."""
+    if lengths is None:
+        return None
+    lengths = jnp.broadcast_to(as_lengths("lengths", lengths), rows)
+    return with_rank(jnp.arange(length), len(rows) + 1) < lengths[..., None]  # (..., t)
+
+
 def hide_unseen(
     query: Array, key: Array, value: Array, has_key: Reached, has_query: Reached
 ) -> tuple[Array, Array, Array]:

@@ -523,10 +523,10 @@ def fill(shapes: Tree, arrays: StoredWeights, layout: Layout, path: tuple[str, .
     if part == ["T"] or (kind == "kernel" and layout.is_transposed):  # and patches, of four axes
         array = array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
     if part and part != ["T"]:
-        groups, widths = layout.fused[their.split(".")[-2]]
-        if array.shape[-1] != groups * sum(widths):
+        number, widths = layout.fused[their.split(".")[-2]]
+        if array.shape[-1] != number * sum(widths):
             raise refuse()
-        groups = array.reshape(*array.shape[:-1], groups, -1)
+        groups = array.reshape(*array.shape[:-1], number, -1)
         parts = np.split(groups, np.cumsum(widths)[:-1], axis=-1)
         array = parts[int(part[0])].reshape(*array.shape[:-1], -1)
     if kind == "embedding" and layer[0] in ("positions", "position_table"):

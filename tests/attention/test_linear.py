@@ -27,7 +27,7 @@ CASES = {
 
 
 def looped(arrays, state, lengths, segments):
-    """The definition, a token at a time, in float64."""
+    """Computes the definition, a token at a time, in float64."""
     query, key, value, decay, strength = arrays
     context, state = np.zeros((B, T, H * G, E)), np.array(state, np.float64)
     for b, t, h in np.ndindex(B, T, H):

@@ -15,8 +15,8 @@ from flax_attn.attention import lens
 from flax_attn.attention.arrays import with_rank
 from flax_attn.attention.cache import StateCache
 from flax_attn.attention.core import Attended
+from flax_attn.attention.layers.multi_head import InHeads
 from flax_attn.attention.layers.shells import (
-    LayerBase,
     LinenShell,
     Norm,
     Returned,
@@ -40,11 +40,12 @@ RULES = {
     "delta": (False, True),
     "gated_delta": (True, True),
 }
+CONVOLVED = ("query", "key", "value")
 OF_PAIRS = ("mask", "bias", "window", "prefix_lengths")
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class LinearAttentionBase(LayerBase):
+class LinearAttentionBase(InHeads):
     """The arguments and the computation of `LinearAttention`."""
 
     num_heads: int
@@ -90,13 +91,12 @@ class LinearAttentionBase(LayerBase):
             `(..., heads, t, t)`, which may be negative and do not sum to 1.
 
         Raises:
-            ValueError: a mask, bias, window, offset or prefix, which a state cannot follow.
+            ValueError: a mask, bias, window or prefix, which a state cannot follow.
         """
         del train
         _check_no_pairs(limits)
         lengths, segments = limits.get("query_lengths"), limits.get("query_segments")
-        attended, _ = self._attend(inputs, None, lengths, segments, need_weights)
-        return attended
+        return self._attend(inputs, None, lengths, segments, need_weights)[0]
 
     def decode(
         self,
@@ -123,7 +123,9 @@ class LinearAttentionBase(LayerBase):
         """
         del train
         _check_no_pairs(limits)
-        return self._attend(inputs, cache, lengths, None, need_weights)
+        attended, state, past = self._attend(inputs, cache, lengths, None, need_weights)
+        added = jnp.shape(inputs)[-2] if lengths is None else jnp.asarray(lengths)
+        return attended, StateCache(state, past, cache.length + added)
 
     def init_cache(
         self,
@@ -139,13 +141,12 @@ class LinearAttentionBase(LayerBase):
         """
         del max_length, window
         dtype = self.dtype if dtype is None else dtype
-        return self._empty(features, leading, jnp.float32 if dtype is None else dtype)
-
-    def _empty(self, features: int, leading: tuple[int, ...], dtype: DTypeLike) -> StateCache:
-        _, key_width, value_width, channels = self._sizes(features)
+        sizes, widths = self._sizes(features), self._widths(features)
+        state = *leading, self.num_heads, sizes.key_width, sizes.value_width
+        channels = sum(widths[name] for name in CONVOLVED)
         return StateCache(
-            jnp.zeros((*leading, self.num_heads, key_width, value_width), jnp.float32),
-            jnp.zeros((*leading, max(self.conv_size - 1, 0), channels), dtype),
+            jnp.zeros(state, jnp.float32),
+            jnp.zeros((*leading, max(self.conv_size - 1, 0), channels), dtype or jnp.float32),
             jnp.zeros(leading, jnp.int32),
         )
 
@@ -156,39 +157,40 @@ class LinearAttentionBase(LayerBase):
         lengths: ArrayLike | None,
         segments: ArrayLike | None,
         need_weights: bool,
-    ) -> tuple[Returned, StateCache]:
+    ) -> tuple[Returned, Array, Array]:
+        """Returns what the caller asked for, and the state and the last inputs after the tokens."""
         inputs = without_padding(as_input("inputs", inputs, self.dtype), lengths)  # (..., t, d)
         *rows, length, features = inputs.shape
-        state = None if cache is None else cache.state  # beside one, a lens cannot mask tokens
-        cache = self._empty(features, tuple(rows), inputs.dtype) if cache is None else cache
-        key_heads, key_width, value_width, channels = self._sizes(features)
-        key_size = key_heads * key_width
-        widths = {"query": key_size, "key": key_size, "value": channels - 2 * key_size}
-        projected = [self._linear(name, width, inputs) for name, width in widths.items()]
-        convolved, past = jnp.concatenate(projected, axis=-1), cache.inputs  # (..., t, channels)
+        sizes, widths = self._sizes(features), self._widths(features)
+        linear = lambda name: self._linear(name, widths[name], inputs)  # (..., t, width)
+        state, past = (None, None) if cache is None else (cache.state, cache.inputs)
+        convolved = jnp.concatenate([linear(name) for name in CONVOLVED], axis=-1)
         if self.conv_size:
-            kernel = self._param("conv", lecun, (self.conv_size, channels))
+            kernel = self._param("conv", lecun, (self.conv_size, convolved.shape[-1]))
             convolved, past = causal_convolution(
                 convolved, kernel, lengths=lengths, segments=segments, past=past
             )
             convolved = nn.silu(convolved)
-        parts = jnp.split(convolved, [key_size, 2 * key_size], axis=-1)
+        else:
+            past = convolved[..., :0, :]  # a cache without inputs
+        ends = widths["query"], 2 * widths["query"]
         query, key, value = (
             part.reshape(*rows, length, -1, width)
-            for part, width in zip(parts, (key_width, key_width, value_width))
+            for part, width in zip(
+                jnp.split(convolved, ends, axis=-1),
+                (sizes.key_width, sizes.key_width, sizes.value_width),
+            )
         )  # (..., t, key heads, d), (..., t, heads, e)
-        if key_heads < self.num_heads:  # each value head has its own state
-            query, key = (jnp.repeat(x, self.num_heads // key_heads, axis=-2) for x in (query, key))
-        decays, writes = RULES[self.rule]
-        wants = self._wants(need_weights)
+        if sizes.key_heads < self.num_heads:  # each value head has its own state
+            shared = self.num_heads // sizes.key_heads
+            query, key = (jnp.repeat(array, shared, axis=-2) for array in (query, key))
+        has_strength, wants = "strength" in widths, self._wants(need_weights)
         (context, weights), state = linear_attention(
             query,
             key,
             value,
-            log_decay=self._log_decay(inputs, key_width) if decays else None,
-            write_strength=nn.sigmoid(self._linear("strength", self.num_heads, inputs))
-            if writes
-            else None,
+            log_decay=self._log_decay(linear("decay")) if "decay" in widths else None,
+            write_strength=nn.sigmoid(linear("strength")) if has_strength else None,
             feature_map=self.feature_map,
             lengths=lengths,
             segments=segments,
@@ -199,45 +201,40 @@ class LinearAttentionBase(LayerBase):
         )  # (..., t, heads, e)
         context = self._normed("context_norm", context)
         if self.output_gate:
-            gate = self._linear("gate", widths["value"], inputs)
-            context = context * nn.silu(gate.reshape(context.shape))
+            context = context * nn.silu(linear("gate").reshape(context.shape))
         context = lens.changed_context(self._path(), context)
-        context = context.reshape(*rows, length, -1)  # (..., t, heads e)
         out = features if self.out_features is None else self.out_features
-        context = self._linear("out", out, context)
-        added = length if lengths is None else jnp.asarray(lengths)
-        cache = StateCache(state, past, cache.length + added)
-        return self._returned(Attended(context, weights), need_weights), cache
+        context = self._linear("out", out, context.reshape(*rows, length, -1))  # (..., t, out)
+        return self._returned(Attended(context, weights), need_weights), state, past
 
-    def _log_decay(self, inputs: Array, key_width: int) -> Array:
-        """Computes `-exp(a) softplus(x W + b)`, `(..., t, heads)` or for each feature."""
+    def _log_decay(self, steps: Array) -> Array:
+        """Computes `-exp(a) softplus(x W + b)`, `(..., t, heads)` or for each feature, of `x W`."""
         heads = self.num_heads
-        size = heads * key_width if self.decay_per_feature else heads
-        bias = self._param("decay_bias", small_steps, (size,))
+        bias = self._param("decay_bias", small_steps, steps.shape[-1:])
         rate = jnp.exp(self._param("decay_rate", log_uniform, (heads,)))  # (heads,)
-        steps = self._linear("decay", size, inputs).astype(bias.dtype)  # (..., t, size)
+        steps = steps.astype(bias.dtype)
         steps += with_rank(bias, steps.ndim)
         if self.decay_per_feature:
-            steps, rate = steps.reshape(*steps.shape[:-1], heads, key_width), rate[:, None]
+            steps, rate = steps.reshape(*steps.shape[:-1], heads, -1), rate[:, None]
         return -with_rank(rate, steps.ndim) * nn.softplus(steps)
 
     def _linear(self, name: str, features: int, inputs: Array) -> Array:
         options: Options = {"kernel_init": self.kernel_init, "precision": self.precision}
         return self._dense(name, features, inputs, use_bias=self.use_bias, **options)
 
-    def _sizes(self, features: int) -> tuple[int, int, int, int]:
-        """Returns the key heads, the widths of a key and a value in a head, and the channels."""
-        heads = self.num_heads
-        key_heads = heads if self.num_key_heads is None else self.num_key_heads
-        keys = features if self.key_features is None else self.key_features
-        values = keys if self.value_features is None else self.value_features
-        if heads % key_heads or keys % heads or values % heads:
-            raise ValueError(
-                "expected num_heads to be a multiple of num_key_heads, and features a multiple of "
-                f"num_heads, got {heads}, {key_heads}, and {keys} and {values} features"
-            )
-        key_width = keys // heads
-        return key_heads, key_width, values // heads, 2 * key_heads * key_width + values
+    def _widths(self, features: int) -> dict[str, int]:
+        """Returns the widths of the projections of inputs, by name."""
+        key_heads, key_width, value_width = self._sizes(features)
+        decays, writes = RULES[self.rule]
+        values = self.num_heads * value_width
+        widths = dict.fromkeys(("query", "key"), key_heads * key_width) | {"value": values}
+        if self.output_gate:
+            widths["gate"] = values
+        if writes:
+            widths["strength"] = self.num_heads
+        if decays:
+            widths["decay"] = self.num_heads * (key_width if self.decay_per_feature else 1)
+        return widths
 
 
 class LinearAttention(LinearAttentionBase, LinenShell, nn.Module):

@@ -80,8 +80,31 @@ class KeysAndValues(NamedTuple):
         return self.key.shape[-3] if self.is_projected else self.key.shape[-2]
 
 
+class InHeads(LayerBase):
+    """A layer whose inputs are projected to heads."""
+
+    num_heads: int
+    num_key_heads: int | None
+    key_features: int | None
+    value_features: int | None
+
+    def _sizes(self, features: int) -> HeadSizes:
+        """Returns the sizes of keys and values for queries of `features`."""
+        heads = self.num_heads
+        key_heads = heads if self.num_key_heads is None else self.num_key_heads
+        key_features = features if self.key_features is None else self.key_features
+        value_features = key_features if self.value_features is None else self.value_features
+        sizes = f"{heads} heads, {key_heads} key heads"
+        if min(heads, key_heads) < 1 or heads % key_heads:
+            raise ValueError(f"expected num_heads to be a multiple of num_key_heads, got {sizes}")
+        if key_features % heads or value_features % heads:
+            got = f"{key_features} and {value_features} for {sizes}"
+            raise ValueError(f"expected features to be a multiple of the heads, got {got}")
+        return HeadSizes(key_heads, key_features // heads, value_features // heads)
+
+
 @dataclasses.dataclass(eq=False, repr=False)
-class MultiHeadBase(LayerBase):
+class MultiHeadBase(InHeads):
     """The arguments and the computation of `MultiHeadAttention`."""
 
     num_heads: int
@@ -392,20 +415,6 @@ class MultiHeadBase(LayerBase):
             frequencies=self.rotary_frequencies,
         )
         return jnp.swapaxes(turned, -3, -2)  # (..., t, heads, d)
-
-    def _sizes(self, features: int) -> HeadSizes:
-        """Returns the sizes of keys and values for queries of `features`."""
-        heads = self.num_heads
-        key_heads = heads if self.num_key_heads is None else self.num_key_heads
-        key_features = features if self.key_features is None else self.key_features
-        value_features = key_features if self.value_features is None else self.value_features
-        sizes = f"{heads} heads, {key_heads} key heads"
-        if min(heads, key_heads) < 1 or heads % key_heads:
-            raise ValueError(f"expected num_heads to be a multiple of num_key_heads, got {sizes}")
-        if key_features % heads or value_features % heads:
-            got = f"{key_features} and {value_features} for {sizes}"
-            raise ValueError(f"expected features to be a multiple of the heads, got {got}")
-        return HeadSizes(key_heads, key_features // heads, value_features // heads)
 
 
 class MultiHeadAttention(MultiHeadBase, LinenShell, nn.Module):

@@ -16,10 +16,9 @@ from flax.typing import Initializer
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array
 
-from flax_attn.attention.arrays import with_rank
-from flax_attn.attention.checks import Score, as_floats, as_lengths, check_dropout
+from flax_attn.attention.checks import Score, as_floats, check_dropout
 from flax_attn.attention.core import Attended, compute, make_call
-from flax_attn.attention.visibility import hide
+from flax_attn.attention.visibility import hide, real_tokens
 from flax_attn.types import Options, Tree
 
 if TYPE_CHECKING:
@@ -202,8 +201,5 @@ def as_inputs(
 
 def without_padding(inputs: Array, lengths: ArrayLike | None) -> Array:
     """Zeros the inputs `(..., t, d)` from `lengths` `(...)` on."""
-    if lengths is None:
-        return inputs
-    leading, lengths = inputs.shape[:-2], as_lengths("lengths", lengths)
-    indices = with_rank(jnp.arange(inputs.shape[-2]), len(leading) + 1)  # (..., t)
-    return hide(inputs, indices < jnp.broadcast_to(lengths, leading)[..., None])
+    real = real_tokens(lengths, inputs.shape[:-2], inputs.shape[-2])  # (..., t)
+    return inputs if real is None else hide(inputs, real)

@@ -22,24 +22,19 @@ class LinearAttention(linear.LinearAttentionBase, Shell):
 
     def _make_params(self, rngs: nnx.Rngs) -> None:
         linear.check_rule(self)
-        width, heads = self.in_features, self.num_heads
-        key_heads, key_width, value_width, channels = self._sizes(width)
-        keys, values = key_heads * key_width, heads * value_width
-        decays, writes = linear.RULES[self.rule]
-        sizes = {"query": keys, "key": keys, "value": values}
-        sizes |= {"gate": values} if self.output_gate else {}
-        sizes |= {"strength": heads} if writes else {}
-        if decays:
-            sizes["decay"] = heads * key_width if self.decay_per_feature else heads
-            self._add_param("decay_bias", rngs, linear.small_steps, (sizes["decay"],))
-            self._add_param("decay_rate", rngs, linear.log_uniform, (heads,))
+        width, widths = self.in_features, self._widths(self.in_features)
+        if "decay" in widths:
+            self._add_param("decay_bias", rngs, linear.small_steps, (widths["decay"],))
+            self._add_param("decay_rate", rngs, linear.log_uniform, (self.num_heads,))
         if self.conv_size:
+            channels = sum(widths[name] for name in linear.CONVOLVED)
             self._add_param("conv", rngs, lecun, (self.conv_size, channels))
         options = {"use_bias": self.use_bias, "precision": self.precision}
-        for name, size in sizes.items():
+        for name, size in widths.items():
             self._add_dense(name, (width, size), rngs, **options)
         out = width if self.out_features is None else self.out_features
-        self._add_dense("out", (values, out), rngs, **options)
+        self._add_dense("out", (widths["value"], out), rngs, **options)
+        value_width = self._sizes(width).value_width
         self._add_norm("context_norm", self.norm, value_width, rngs, epsilon=self.epsilon)
 
     def init_cache(

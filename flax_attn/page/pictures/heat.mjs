@@ -85,7 +85,7 @@ function signedText(weight) {
 export const sharedText = (weight, signed) =>
   signed ? `the weight ${signedText(weight)}` : `${percent(weight)} of their attention`;
 
-/** What is said of the weight of a key, after the name of a query. */
+/** Describes the weight of a key, after the name of a query. */
 export const putsOn = (key, weight, signed) =>
   signed
     ? `gives ${key} the weight ${signedText(weight)}`
@@ -177,7 +177,7 @@ export const signedTop = (weights) => (weights?.signed ? topOf(weights) : null);
 /** The key with the largest weight of a query, of either sign. */
 export const largest = (weights, q) => indexOfLargest(rowOf(weights, q).map(Math.abs));
 
-/** What is said of the key with the largest weight, after the name of a query. */
+/** Describes the key with the largest weight, after the name of a query. */
 export const mostOn = (key, weight, signed, attends, before = "with ") =>
   signed
     ? `gives ${key} its strongest weight, ${signedText(weight)}`
