@@ -90,6 +90,7 @@ MODELS = {
     "images": (PatchTransformer(**PATCHES, num_blocks=2), IMAGES),
     "RMS norms": (Rms(), TOKENS),
     "gated": (Rms(gated=True), TOKENS),
+    "hybrid": (GPT(**SIZES, num_heads=3, attention="gated_delta full"), TOKENS),
 }
 
 
@@ -150,7 +151,7 @@ def test_heads_that_all_say_what_they_say_on_other_inputs_give_its_outputs(gated
     assert_allclose(ours, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "hybrid"])
 def test_a_head_that_is_cut_has_zero_rows_in_out_to_the_last_bit(name):
     """Whether its context is 0, or its weights are."""
     model, params, inputs = model_of(name)
@@ -290,10 +291,10 @@ def test_all_heads_are_one_program():
     assert np.abs(first["blocks_0/attention"] - again["blocks_0/attention"]).max() > 0
 
 
-@pytest.mark.parametrize("name", ["GPT", "texts"])
+@pytest.mark.parametrize("name", ["GPT", "hybrid", "texts"])
 def test_a_large_model_goes_block_by_block_with_the_same_effects(name, monkeypatch):
-    if name == "GPT":
-        (model, params, inputs), measure = model_of("GPT"), squares
+    if name != "texts":
+        (model, params, inputs), measure = model_of(name), squares
     else:  # of two lengths, with padding that a measure of the first token does not see
         model = Encoder(11, 8, 12, 3, 2, 7, head="classes", num_classes=4)
         inputs = {"tokens": TOKENS, "lengths": np.array([3, 8, 5], np.int32)}
@@ -338,14 +339,16 @@ def states_of(model, params, inputs, names):
     return kept["intermediates"]
 
 
-def test_the_direct_part_of_a_head_is_its_row_of_out_through_the_norm_and_the_embeddings():
-    model, params, inputs = model_of("GPT")
+@pytest.mark.parametrize("name", ["GPT", "hybrid"])
+def test_the_direct_part_of_a_head_is_its_row_of_out_through_the_norm_and_the_embeddings(name):
+    model, params, inputs = model_of(name)
     towards = inputs[:, ::-1]
     right = lambda logits: jnp.take_along_axis(logits, jnp.asarray(towards)[..., None], -1).sum()
     parts = heads.direct(model, params, inputs, right)
     last = states_of(model, params, inputs, ["blocks_1"])["blocks_1"]["__call__"][0].context
     for path, contexts in heads.contexts_of(model, params, inputs).items():
-        said = np.einsum("bqhe,hed->bqhd", contexts, at(params, path)["out"]["kernel"])
+        kernel = at(params, path)["out"]["kernel"].reshape(*contexts.shape[-2:], -1)
+        said = np.einsum("bqhe,hed->bqhd", contexts, kernel)
         vectors = affine(nn.LayerNorm, params["norm"], last[:, :, None], said)
         table = params["embedding"]["embedding"][towards]
         close(parts[path], np.einsum("bqhd,bqd->bqh", vectors, table))
@@ -430,7 +433,7 @@ def test_a_block_of_ones_own_is_as_one_of_the_library(returns):
     chex.assert_trees_all_close(*parts, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["GPT", "post-norm"])
+@pytest.mark.parametrize("name", ["GPT", "hybrid", "post-norm"])
 def test_the_logit_lens_is_the_model_with_fewer_blocks(name):
     model, params, inputs = model_of(name)
     by_block = heads.logits_by_block(model, params, inputs)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from flax_attn.attention.arrays import wide, with_rank
-from flax_attn.attention.layers.multi_head import MultiHeadBase
+from flax_attn.attention.layers.multi_head import InHeads
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.types import Options, Tree
 
@@ -101,7 +101,7 @@ def parts_of(module: "Module", path: Path) -> list[Path]:
     modules.pop("parent", None)
     at = lambda name, field: field.path if library is nn else (*path, name)
     parts = [at(name, field) for name, field in modules.items() if not is_norm(field)]
-    has_attention = any(isinstance(field, MultiHeadBase) for field in modules.values())
+    has_attention = any(isinstance(field, InHeads) for field in modules.values())
     return parts if has_attention and path else []
 
 
@@ -121,7 +121,7 @@ def along_residuals() -> Around:
         if is_norm(module):
             return _held(module, call, *args)
         is_within = lambda paths: any(path[: len(block)] == block for block in paths)
-        if (isinstance(module, MultiHeadBase) and path not in parts) or "norm" in name.lower():
+        if (isinstance(module, InHeads) and path not in parts) or "norm" in name.lower():
             expected = f"attention in blocks and norms of Flax, got {name}"
             raise ValueError(f"expected {expected}; make the attention a field of the block")
         if is_within(blocks) and not is_within(parts):
