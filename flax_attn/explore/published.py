@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from flax_attn.attention import Lens
+from flax_attn.attention import Lens, LinearAttention
 from flax_attn.attention.arrays import with_rank
 from flax_attn.errors import counted
 from flax_attn.experiment.loading import Model
@@ -27,7 +27,6 @@ from flax_attn.models.language import softmax
 from flax_attn.page.data import safe
 from flax_attn.published.modules import AnyModel, Decoder, VisionTransformer
 from flax_attn.published.tasks import Continued, Prepared, Read, Seen
-from flax_attn.schema import require
 from flax_attn.tasks import replies
 from flax_attn.tasks.asking import MOST_TOKENS, Asked, Settings, View, read
 from flax_attn.types import Json, JsonObject, Options, Tree
@@ -46,21 +45,26 @@ class PublishedAnswers:
 
     Attributes:
         names: of the attentions, as weights have them.
+        heads: the number of heads of each attention.
+        is_linear: whether each attention is without softmax.
     """
 
     def __init__(self, run: Model) -> None:
         assert isinstance(run.task, Continued | Read | Seen)
         self.run, self.task, self.model = run, run.task, cast(AnyModel, run.model)
-        if isinstance(self.model, Decoder):  # a page has as many heads in every block
-            kinds = dict.fromkeys(self.model.attentions)
-            require(list(kinds) == ["full"], f"softmax in all blocks, got {', '.join(kinds)}")
         self.params: Params = run.params[0]
         self.names = [f"block{i + 1}" for i in range(self.model.num_blocks)]
-        self.at_once = min(max(self.model.num_heads, AT_ONCE[0]), AT_ONCE[1])
+        self.is_linear = [False] * self.model.num_blocks
+        self.heads = [self.model.num_heads] * self.model.num_blocks
+        if isinstance(self.model, Decoder):
+            self.is_linear = [name != "full" for name in self.model.attentions]
+            of_linear = self.model.linear.get("num_heads", self.model.num_heads)
+            self.heads = [of_linear if own else self.model.num_heads for own in self.is_linear]
+        self.at_once = min(max(*self.heads, AT_ONCE[0]), AT_ONCE[1])
         options: Options = {"static_argnums": 0, "static_argnames": "normalizer"}
         self.block, self.blocks = jax.jit(self._block, **options), jax.jit(self._blocks, **options)
         self.ended = jax.jit(self._ended)
-        self.last: tuple[object, dict[str, np.ndarray]] | None = None  # what was looked at last
+        self.last: tuple[object, dict[str, Tree]] | None = None  # what was looked at last
 
     def warm(self) -> None:
         """Compiles what a page asks first."""
@@ -86,7 +90,7 @@ class PublishedAnswers:
             reply |= self._shown(looked, prepared, view)
         return safe(reply)
 
-    def _looked(self, asked: Asked, prepared: Prepared, view: View) -> dict[str, np.ndarray]:
+    def _looked(self, asked: Asked, prepared: Prepared, view: View) -> dict[str, Tree]:
         """Computes one pass, unless the last one was the same, for another head or for effects."""
         leaves = tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(prepared.inputs))
         key = leaves, asked.settings, view.token
@@ -103,7 +107,7 @@ class PublishedAnswers:
         """Returns the settings as a program takes them, and a factor for each head."""
         moved = tuple(key + prepared.first for key in settings.hidden)
         hidden = tuple(key for key in moved if key < MOST_TOKENS)
-        factors = np.ones((self.model.num_blocks, self.model.num_heads), np.float32)
+        factors = np.ones((self.model.num_blocks, max(self.heads)), np.float32)
         for block, head in settings.cut:
             factors[block, head] = 0
         return Traced.of(msgspec.structs.replace(settings, hidden=hidden)), factors
@@ -125,20 +129,21 @@ class PublishedAnswers:
             effects += (shares - outputs[best])[: len(part)].tolist()
         return effects
 
-    def _shown(self, looked: dict[str, np.ndarray], prepared: Prepared, view: View) -> JsonObject:
+    def _shown(self, looked: dict[str, Tree], prepared: Prepared, view: View) -> JsonObject:
         """Returns the parts of a reply on the heads and on one token."""
-        name, at = self.names[view.attention], (view.attention, view.head)
+        name, block = self.names[view.attention], looked["blocks"][view.attention]
+        of_head = {part: array[view.head] for part, array in block.items()}
         length = prepared.length
-        row = lambda part: {name: replies.array(looked[part][at][None, None, :length])}
-        whole = trimmed(looked["maps"][at][None], prepared)
-        heads = looked["maps"].reshape(-1, *looked["maps"].shape[2:])
-        side = max(n for n in (SMALL, SMALL // 2, 4) if n**2 * len(heads) <= ROOM or n == 4)
-        small = pooled(trimmed(heads, prepared), side)
+        row = lambda part: {name: replies.array(of_head[part][None, None, :length])}
+        whole = trimmed(of_head["maps"][None], prepared)
+        num_heads = sum(self.heads)
+        side = max(n for n in (SMALL, SMALL // 2, 4) if n**2 * num_heads <= ROOM or n == 4)
+        small = [pooled(trimmed(own["maps"], prepared), side) for own in looked["blocks"]]
         shown: JsonObject = {
             "attention": row("weights"),
-            "scores": row("scores") if "scores" in looked else None,
+            "scores": row("scores") if "scores" in of_head else None,
             "map": replies.pack(whole),
-            "maps": replies.pack(small),
+            "maps": [replies.pack(maps) for maps in small],
             "view": msgspec.structs.asdict(view),
             "tokens": prepared.tokens,
             "known": [True] * len(prepared.tokens),
@@ -146,7 +151,7 @@ class PublishedAnswers:
         }
         if "embedding" in looked:
             vector = lambda array: replies.array(array[:MOST_BARS])
-            path = {part: vector(looked[part][at]) for part in ("query", "key", "context")}
+            path = {part: vector(of_head[part]) for part in ("query", "key", "context")}
             shown["path"] = path | {"embedding": vector(looked["embedding"]), "after": None}
             if isinstance(self.task, Continued):
                 names = np.array(self.task.target.class_names(), object)[looked["next"]]
@@ -163,25 +168,25 @@ class PublishedAnswers:
         token: int,
         *,
         normalizer: str,
-    ) -> dict[str, np.ndarray]:
-        """Computes the outputs, small maps, and what one token does in each head."""
+    ) -> dict[str, Tree]:
+        """Computes the outputs, and of each block small maps and what one token does in a head."""
         (begin, end), outside = self.task.programs, by_block.outside(params)
         x = begin(self.model, outside, inputs)
         states, blocks = [x], []  # one more than blocks
         for i in range(self.model.num_blocks):
             own = by_block.of_block(self.model, params, i)
-            arrays = x, by_block.lengths_of(inputs), traced, factors[i], token
+            arrays = x, by_block.lengths_of(inputs), traced, factors[i, : self.heads[i]], token
             x, looked = self.block(*own, *arrays, normalizer=normalizer)
             states.append(x)
             blocks.append(looked)
-        made = {"outputs": np.asarray(end(self.model, outside, x, inputs)[0])}
+        made: dict[str, Tree] = {"outputs": np.asarray(end(self.model, outside, x, inputs)[0])}
         of_token = np.stack([np.asarray(state)[0, token] for state in states])
         if not isinstance(self.model, VisionTransformer):
             made["embedding"] = of_token[0]
         if isinstance(self.model, Decoder):  # if the model ended after each block: the logit lens
             ended = self.ended(outside, of_token)
             made["next_shares"], made["next"] = jax.device_get(ended)
-        return made | jax.tree.map(lambda *parts: np.stack(parts), *jax.device_get(blocks))
+        return made | {"blocks": jax.device_get(blocks)}
 
     def _block(
         self,
@@ -197,7 +202,8 @@ class PublishedAnswers:
     ) -> tuple[Float[Array, "1 t d"], dict[str, Array]]:
         """Traces a block: its states, its map, and what the token does in each head.
 
-        Vectors of `query` and `key` are as they are projected; positions turn them after that.
+        Vectors of `query` and `key` are as they are projected; positions turn them after that, and
+        linear attention convolves them.
         """
         of_token: dict[str, Array] = {}  # (heads, width) by name
 
@@ -209,6 +215,11 @@ class PublishedAnswers:
             outputs, module = call(*args, **options), at.module
             if isinstance(module, nn.DenseGeneral) and module.name in ("query", "key"):
                 keep(module.name, outputs)
+            elif isinstance(module, nn.Dense) and module.name in ("query", "key"):
+                attention = module.parent
+                assert isinstance(attention, LinearAttention)
+                key_heads = attention.num_key_heads or attention.num_heads
+                keep(module.name, outputs.reshape(1, outputs.shape[1], key_heads, -1))
             return outputs
 
         tell = functools.partial(keep, "context")
@@ -219,7 +230,10 @@ class PublishedAnswers:
         made = {"weights": row(shown), "maps": pooled(as_map(shown[0]), SIDE)}
         if isinstance(self.model, VisionTransformer):
             return x, made
-        return x, made | of_token | {"scores": row(lens.scores[0].reshape(weights.shape))}
+        made |= of_token
+        if not self.is_linear[number]:  # elsewhere the lens keeps the weights, which have no scores
+            made["scores"] = row(lens.scores[0].reshape(weights.shape))
+        return x, made
 
     def _apply_block(
         self, number: int, params: Params, x: Array, lengths: Array | None
@@ -251,7 +265,8 @@ class PublishedAnswers:
         x = jnp.asarray(np.broadcast_to(x, (len(hidden), *x.shape)))
         for i in range(self.model.num_blocks):
             own = by_block.of_block(self.model, params, i)
-            arrays = x, by_block.lengths_of(inputs), traced, hidden, factors[:, i]
+            of_heads = factors[:, i, : self.heads[i]]
+            arrays = x, by_block.lengths_of(inputs), traced, hidden, of_heads
             x = self.blocks(*own, *arrays, normalizer=normalizer)
         return np.asarray(end(self.model, outside, np.asarray(x)[:, 0], inputs))[:, best]
 
@@ -317,7 +332,8 @@ def page_data(run: Model) -> JsonObject:
     task, model = answers.task, answers.model
     count = sum(leaf.size for leaf in jax.tree.leaves(answers.params))
     blocks = counted(model.num_blocks, "block")
-    of_heads = counted(model.num_heads, "head")
+    *fewer, most = sorted(set(answers.heads))
+    of_heads = " or ".join([*map(str, fewer), counted(most, "head")])
     return {
         "name": run.path.resolve().name,
         "input": "published",
@@ -327,7 +343,8 @@ def page_data(run: Model) -> JsonObject:
         "has_answer": not (isinstance(task, Read) and model.head == "states"),
         "side": min(model.image_size, MOST_SIDE) if isinstance(model, VisionTransformer) else None,
         "attention": [
-            {"name": name, "heads": model.num_heads, "of": "head"} for name in answers.names
+            {"name": name, "heads": count, "of": "head", "signed": is_linear}
+            for name, count, is_linear in zip(answers.names, answers.heads, answers.is_linear)
         ],
         "at_once": answers.at_once,
         "examples": [],
@@ -343,15 +360,18 @@ def as_map(weights: Float[Array, "heads q k"]) -> Float[Array, "heads rows colum
 
 
 def pooled(maps: Tree, side: int) -> Tree:
-    """Pools maps to at most `side` rows and columns, by the largest weight in each cell."""
+    """Pools maps to at most `side` rows and columns, by the weight of the largest size."""
     heads, *shape = maps.shape
     factor = factor_of(max(shape), side)
     if factor == 1:
         return maps
     rows, columns = (-(-length // factor) for length in shape)
     widths = [(0, 0), (0, rows * factor - shape[0]), (0, columns * factor - shape[1])]
-    padded = np.pad(maps, widths) if isinstance(maps, np.ndarray) else jnp.pad(maps, widths)
-    return padded.reshape(heads, rows, factor, columns, factor).max(axis=(2, 4))
+    library = np if isinstance(maps, np.ndarray) else jnp
+    padded = library.pad(maps, widths)
+    cells = padded.reshape(heads, rows, factor, columns, factor)
+    high, low = cells.max(axis=(2, 4)), cells.min(axis=(2, 4))
+    return library.where(-low > high, low, high)
 
 
 def factor_of(size: int, side: int) -> int:

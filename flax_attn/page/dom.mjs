@@ -170,23 +170,25 @@ export function numbered(label, count, chosen, onChoice, describe = (i) => `${la
 }
 
 /**
- * Makes one of several buttons a stop of the Tab key; arrows, Home and End move among them. With
- * `columns` they stand in rows.
+ * Makes one of several buttons a stop of the Tab key; arrows, Home and End move among them. `rows`
+ * has the buttons in the rows that they stand in.
  */
-export function roving(buttons, first = 0, columns = 1) {
+export function roving(buttons, first = 0, rows = buttons.map((button) => [button])) {
   buttons.forEach((button, i) => {
     button.setAttribute("tabindex", i === first ? "0" : "-1");
     button.addEventListener("focus", () =>
       buttons.forEach((other) => other.setAttribute("tabindex", other === button ? "0" : "-1")),
     );
     button.addEventListener("keydown", (event) => {
-      const last = buttons.length - 1;
-      const [down, up] = [i + columns, i - columns];
-      const aims = { ArrowRight: i + 1, ArrowDown: down, ArrowLeft: i - 1, ArrowUp: up };
-      const aim = { ...aims, Home: 0, End: last }[event.key];
-      if (aim === undefined) return;
+      const row = rows.findIndex((own) => own.includes(button));
+      const column = rows[row].indexOf(button);
+      const inRow = (number) => rows[number]?.[Math.min(column, rows[number].length - 1)];
+      const aims = { ArrowRight: buttons[i + 1], ArrowLeft: buttons[i - 1] };
+      const more = { ArrowDown: inRow(row + 1), ArrowUp: inRow(row - 1) };
+      const all = { ...aims, ...more, Home: buttons[0], End: buttons.at(-1) };
+      if (!(event.key in all)) return;
       event.preventDefault();
-      buttons[Math.min(Math.max(aim, 0), last)].focus();
+      all[event.key]?.focus();
     });
   });
 }

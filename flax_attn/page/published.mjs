@@ -7,9 +7,9 @@ import { buttonOf, div, el, percent, replaceButtons } from "./dom.mjs";
 import { paintPixels } from "./inputs/image.mjs";
 import { indexOfLargest, range, sumOf } from "./lists.mjs";
 import { effectsOf, effectsRow, mostOf } from "./pictures/effects.mjs";
-import { headGrid, headName, mostTelling } from "./pictures/head_grid.mjs";
-import { headOf, inColours, mapOf, movingLegend, rowOf, scoresIn } from "./pictures/heat.mjs";
-import { headsOf, unpack, weightsIn } from "./pictures/heat.mjs";
+import { headGrid, headName, mostTelling, placesOfHeads } from "./pictures/head_grid.mjs";
+import { headOf, headsOf, inColours, largest, legend, mapOf, mostOn } from "./pictures/heat.mjs";
+import { movingLegend, rowOf, scoresIn, signedTop, unpack, weightsIn } from "./pictures/heat.mjs";
 import { tokenPath } from "./pictures/path.mjs";
 import { bars, lineEnd, words } from "./pictures/words.mjs";
 import { writeButtons, written } from "./targets/next.mjs";
@@ -133,9 +133,9 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
 
   /** Begins with a head that tells something, unless one was chosen. */
   function begins(i) {
-    const { heads } = run.attention[0];
     if (state.isChosen) return;
-    Object.assign(view, { attention: Math.floor(i / heads), head: i % heads });
+    const [attention, head] = placesOfHeads(run)[i];
+    Object.assign(view, { attention, head });
     changed();
   }
 
@@ -166,9 +166,9 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     if (isImage) showImage(looks, settings);
     else showTokens(tokens, looks, settings);
     showAnswer(reply);
-    unpack(reply.maps).then((maps) => {
+    Promise.all(reply.maps.map(unpack)).then((maps) => {
       if (state.reply !== reply) return;
-      const heads = headsOf(maps);
+      const heads = maps.flatMap((own, i) => headsOf({ ...own, signed: isSigned(i) }));
       grid.show(heads);
       // many heads that have nothing to say look at the first token
       const isTelling = (q, k) => isImage || (k > 0 && k !== q);
@@ -187,6 +187,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     if (run.has_answer && isOther) measure(reply, settings, request, isNew);
   }
 
+  const isSigned = (attention) => run.attention[attention].signed;
   const nameIn = (reply) => run.attention[reply.view.attention].name;
   const headIn = ({ view: own }) => headName(run, own.attention, own.head);
 
@@ -256,10 +257,10 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     const { token } = state.reply.view;
     const whole = run.takes === "prompt" ? token + 1 : tokens.length;
     const count = Math.max(whole - settings.hidden.length, 1);
-    own.show(rowOf(looks, 0), count);
+    own.show(rowOf(looks, 0), count, signedTop(looks));
     own.hide(settings.hidden);
     own.pick(token);
-    scale.to(count, settings.hidden.length > 0);
+    scale.to(count, settings.hidden.length > 0, signedTop(looks));
     replaceButtons(line, own.node);
   }
 
@@ -286,14 +287,15 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   async function drawMap() {
     const { reply } = state;
     if (!details.open || !reply) return;
-    const weights = headOf(await unpack(reply.map), 0);
+    const signed = isSigned(reply.view.attention);
+    const weights = headOf({ ...(await unpack(reply.map)), signed }, 0);
     const tokens = reply.tokens.map(lineEnd);
     const isWhole = weights.rows === tokens.length;
     const names = isWhole ? tokens : range(41).map(() => ""); // coarse: no names
     const isBefore = run.takes === "prompt" ? (q, k) => k <= q : undefined;
     const drawn = mapOf(names, weights, () => {}, { visible: isBefore });
     drawn.point(null);
-    map.replaceChildren(drawn.node);
+    map.replaceChildren(drawn.node, legend(signedTop(weights) ?? 1, Boolean(isBefore), signed));
   }
 
   function say([reply]) {
@@ -302,23 +304,23 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     const what = run.takes === "prompt" ? "Next token" : "Prediction";
     const first = `${what}: “${isImage ? name : written(name)}” (${percent(share)}). `;
     const said = run.has_answer ? first : "";
-    const row = rowOf(weightsIn(reply, nameIn(reply), 0), 0);
-    const best = indexOfLargest(row);
+    const weights = weightsIn(reply, nameIn(reply), 0);
+    const best = largest(weights, 0);
     const from = isImage ? "the whole image" : `“${written(tokens[reply.view.token])}”`;
     const to = isImage ? `patch ${best}` : `“${written(tokens[best])}”`;
-    return `${said}In ${headIn(reply)}, ${from} attends most to ${to}, with ${percent(row[best])}.`;
+    const most = mostOn(to, weights.at(0, best), weights.signed, "attends most to");
+    return `${said}In ${headIn(reply)}, ${from} ${most}.`;
   }
 
   function query() {
     const { reply, settings } = state;
-    const scores = reply && scoresIn(reply, nameIn(reply), 0);
-    if (!scores) return null;
+    if (!reply || isImage) return null;
     const { token } = reply.view;
     const causal = settings.causal || run.takes === "prompt";
     return {
       what: `“${written(reply.tokens[token])}”`,
       weights: weightsIn(reply, nameIn(reply), 0),
-      scores,
+      scores: scoresIn(reply, nameIn(reply), 0),
       q: 0,
       visible: (k) => isVisible(token, k, { ...settings, causal }),
       key: (k) => `“${written(reply.tokens[k])}” at ${k}`,

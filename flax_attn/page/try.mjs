@@ -92,8 +92,9 @@ export function tryIt(run, ask, others = []) {
         if (replies[i].attention[name]) replies[i].attention[name].signed = signed;
     });
     if (!isNamed && isUnchanged(request.settings)) {
-      controls.trained(normalizerIn(replies)); // as trained, so the weights tell by which
-      isNamed = true;
+      const name = normalizerIn(replies); // as trained, so the weights tell by which
+      controls.trained(name);
+      isNamed = name !== null;
     }
     last = [replies, request.settings, request];
     view.show(...last);

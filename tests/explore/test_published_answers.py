@@ -21,12 +21,14 @@ from tests.published import tiny
 TEXT = "The cat sat on the mat"
 WRITES = {
     "gpt2": tiny.write_gpt2,
+    "hybrid": tiny.write_hybrid,
     "words": tiny.write_bert,
     "classes": lambda folder: tiny.write_bert(folder, "classes"),
     "vit": tiny.write_vit,
 }
 ASKS = {
     "gpt2": {"text": TEXT},
+    "hybrid": {"text": TEXT},
     "words": {"text": "the cat [MASK] on the mat"},
     "classes": {"text": "the cat sat on the mat"},
     "vit": {"inputs": {"shape": [8, 8], "data": [i / 64 for i in range(64)]}},
@@ -58,10 +60,11 @@ def predicted(run, inputs):
     return made, dict(zip(map(escaped, made.names), made.outputs[0].tolist()))
 
 
-def without_head(run, block, head):
+def without_head(run, heads, block, head):
     """The model whose head adds nothing, since its rows of `out` are 0."""
     params = jax.tree.map(np.array, run.params[0])
-    params[f"blocks_{block}"]["attention"]["out"]["kernel"][head] = 0
+    kernel = params[f"blocks_{block}"]["attention"]["out"]["kernel"]
+    kernel.reshape(heads[block], -1)[head] = 0  # (heads, e, d), or (heads e, d)
     return Model(run.path, run.task, run.model, {0: params})
 
 
@@ -92,7 +95,7 @@ def test_a_cut_head_is_one_that_adds_nothing(model):
     compiled = answers.block._cache_size()
     for block, head in ((0, 1), (1, 0)):
         reply = ask(answers, inputs, {"cut": [[block, head]]})
-        _, shares = predicted(without_head(run, block, head), inputs)
+        _, shares = predicted(without_head(run, answers.heads, block, head), inputs)
         for name, share in reply["classes"]:
             assert share == pytest.approx(shares[name], abs=1e-6)
     assert answers.block._cache_size() == compiled
@@ -125,7 +128,7 @@ def test_a_hidden_token_has_no_weight(model):
     reply = ask(answers, inputs, {"hidden": [1]})
     row = numbers_of(next(iter(reply["attention"].values())))[0, 0]
     assert row[1] == 0
-    assert row.sum() > 0.1
+    assert np.abs(row).sum() > 0.01
 
 
 def test_the_path_ends_in_the_answer_and_a_token_is_chosen(gpt2):
@@ -178,7 +181,7 @@ def test_small_maps_have_the_largest_weight_of_each_cell(gpt2):
     run, answers, _ = gpt2
     text = "the cat sat on the mat, and the dog"  # 35 tokens of 64: four rows are one
     weights = run.predict(text).attention
-    maps = unpacked(ask(answers, {"text": text})["maps"])
+    maps = np.concatenate([unpacked(own) for own in ask(answers, {"text": text})["maps"]])
     assert maps.shape == (4, 12, 12)
     own = np.asarray(weights["block2"][0])[1]
     for row, column in ((0, 0), (5, 2), (11, 8)):
@@ -191,8 +194,27 @@ def test_maps_are_pooled_and_lose_their_padding():
     small = pooled(maps, 64)
     assert small.shape == (2, 64, 64)
     assert small[1, 0, 0] == maps[1, :2, :2].max()
+    np.testing.assert_array_equal(pooled(-maps, 64), -small)  # weights without softmax
     prepared = Prepared({}, [], 67, 128, 66)
     assert trimmed(small, prepared).shape == (2, 34, 34)
+
+
+def test_a_block_without_softmax_has_heads_and_signs_of_its_own(tmp_path):
+    run = flax_attn.load(tiny.write_hybrid(tmp_path / "hybrid"))
+    answers, expected = PublishedAnswers(run), run.predict(TEXT).attention["block1"][0]
+    reply = ask(answers, {"text": TEXT}, view={"attention": 0, "head": 3, "token": 9})
+    assert [own["shape"][0] for own in reply["maps"]] == [4, 2]
+    assert ["top" in own for own in reply["maps"]] == [True, False]
+    assert reply["maps"][0]["top"] == pytest.approx(np.abs(expected).max(), rel=1e-5)
+    assert reply["scores"] is None
+    row = numbers_of(reply["attention"]["block1"])[0, 0]
+    np.testing.assert_allclose(row, expected[3, 9], atol=1e-6)
+    assert row.min() < 0 < row.max()
+    sizes = [numbers_of(reply["path"][name]).size for name in ("query", "key", "context")]
+    assert sizes == [4, 4, 6]
+    assert [(own["heads"], own["signed"]) for own in page_data(run)["attention"]] == [
+        *((4, True), (2, False)),
+    ]
 
 
 @pytest.mark.slow

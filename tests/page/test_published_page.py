@@ -14,6 +14,7 @@ from tests.published import tiny
 
 WRITES = {
     "gpt2": tiny.write_gpt2,
+    "hybrid": tiny.write_hybrid,
     "words": tiny.write_bert,
     "vit": tiny.write_vit,
 }
@@ -49,20 +50,43 @@ def test_a_page_of_a_published_model_tells_of_no_training_and_its_heads_are_cut(
     with visiting(browser, url) as opened:
         settle(opened.page)
         check_what_it_says(opened.page, name)
+        if name == "hybrid":
+            look_without_softmax(opened.page)
         choose_a_head(opened, answers)
         cut_a_head(opened, answers)
         if name != "vit":
-            follow_a_token(opened, answers, has_words_after=name == "gpt2")
+            follow_a_token(opened, answers, has_words_after=name in ("gpt2", "hybrid"))
 
 
 def check_what_it_says(page, name):
     text = page.locator("main").inner_text()
-    assert page.locator("h1").inner_text().startswith(f"{name}\n2 blocks of 2 heads, ")
+    heads = "2 or 4" if name == "hybrid" else "2"
+    assert page.locator("h1").inner_text().startswith(f"{name}\n2 blocks of {heads} heads, ")
     assert not re.search(r"nan|test|learned|Results|trained for|Reproduce", text)
     assert page.locator("h2:not(.aside)").count() == 0
-    assert page.locator(".head-cell").count() == 4
+    assert page.locator(".head-cell").count() == (6 if name == "hybrid" else 4)
     painted = "(all) => all.every((own) => own.width > 3 && own.width === own.height)"
     assert page.locator(".head-cell canvas").evaluate_all(painted)
+
+
+def look_without_softmax(page):
+    """At a head of which the other block has none."""
+    page.get_by_role("button", name="block1, head 3").click()
+    settle(page)
+    labels = page.locator(".try .word").evaluate_all("all => all.map((own) => own.ariaLabel)")
+    weights = [float(label.rpartition(": ")[2].replace("\N{MINUS SIGN}", "-")) for label in labels]
+    assert min(weights) < 0
+    assert page.locator(".try .word.negative").count() == sum(weight < 0 for weight in weights)
+    assert page.locator(".token-path dt").all_inner_texts() == [
+        *("embedding", "query", "key", "weights", "context"),
+    ]
+    assert page.get_by_role("group", name="heads of the block").get_by_role("button").count() == 4
+    best = max(weights, key=abs)
+    assert (
+        page.locator(".try-said > span")
+        .first.text_content()
+        .endswith(f"its strongest weight, {best:g}.".replace("-", "\N{MINUS SIGN}"))
+    )
 
 
 def choose_a_head(opened, answers):

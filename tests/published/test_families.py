@@ -15,8 +15,6 @@ tr = pytest.importorskip("transformers")
 
 import flax_attn  # noqa: E402
 from flax_attn.attention import scaled_frequencies  # noqa: E402
-from flax_attn.errors import UsageError  # noqa: E402
-from flax_attn.explore.published import PublishedAnswers  # noqa: E402
 from flax_attn.models import by_block  # noqa: E402
 from flax_attn.models.generation import Sampling, generate  # noqa: E402
 from flax_attn.published import families  # noqa: E402
@@ -120,8 +118,6 @@ def test_a_hybrid_model_shows_signed_weights(tmp_path, monkeypatch):
     weights = model.predict("the cat sat on the mat").attention["block1"][0]
     assert weights.min() < 0 < weights.max()
     np.testing.assert_array_equal(weights, np.tril(weights))
-    with pytest.raises(UsageError, match="softmax in all blocks"):
-        PublishedAnswers(model)
 
 
 def test_the_older_spelling_of_rotary_options_means_the_same():

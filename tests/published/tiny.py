@@ -10,17 +10,62 @@ WORDS = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", "the", "cat", "sat", "on"
 CLASSES = ["bad", "good", "neither"]
 
 
-def write_gpt2(folder, num_blocks=BLOCKS, seed=0):
-    """A GPT-2 whose tokens are bytes. Returns the folder."""
+def tokenizer_of_bytes():
     tokenizers = pytest.importorskip("tokenizers")
     letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     model = tokenizers.models.BPE({letter: i for i, letter in enumerate(letters)}, [])
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    config = {"model_type": "gpt2", "vocab_size": len(letters), "n_positions": TOKENS}
+    return tokenizer, len(letters)
+
+
+def write_hybrid(folder, seed=0):
+    """A Qwen 3.5 whose first block has four heads with a state, and whose second has two."""
+    tokenizer, size = tokenizer_of_bytes()
+    config = {"model_type": "qwen3_5_text", "vocab_size": size, "hidden_size": FEATURES}
+    config |= {"max_position_embeddings": TOKENS, "intermediate_size": 24, "head_dim": 8}
+    config |= {"num_hidden_layers": BLOCKS, "num_attention_heads": HEADS, "bos_token_id": 0}
+    config |= {"layer_types": ["linear_attention", "full_attention"]}
+    heads, key_heads, key, value, taps = 4, 2, 4, 6, 3
+    config |= {"linear_num_value_heads": heads, "linear_num_key_heads": key_heads}
+    config |= {"linear_key_head_dim": key, "linear_value_head_dim": value}
+    config |= {"linear_conv_kernel_dim": taps}
+    shapes = {"embed_tokens.weight": (size, FEATURES), "norm.weight": (FEATURES,)}
+    convolved = 2 * key_heads * key + heads * value
+    linear, full = "layers.0.linear_attn", "layers.1.self_attn"
+    shapes |= {
+        f"{linear}.in_proj_qkv.weight": (convolved, FEATURES),
+        f"{linear}.in_proj_z.weight": (heads * value, FEATURES),
+        f"{linear}.in_proj_b.weight": (heads, FEATURES),
+        f"{linear}.in_proj_a.weight": (heads, FEATURES),
+        f"{linear}.conv1d.weight": (convolved, 1, taps),
+        f"{linear}.dt_bias": (heads,),
+        f"{linear}.A_log": (heads,),
+        f"{linear}.norm.weight": (value,),
+        f"{linear}.out_proj.weight": (FEATURES, heads * value),
+        f"{full}.q_proj.weight": (2 * HEADS * 8, FEATURES),  # and gates
+        f"{full}.k_proj.weight": (HEADS * 8, FEATURES),
+        f"{full}.v_proj.weight": (HEADS * 8, FEATURES),
+        f"{full}.o_proj.weight": (FEATURES, HEADS * 8),
+        f"{full}.q_norm.weight": (8,),
+        f"{full}.k_norm.weight": (8,),
+    }
+    for i in range(BLOCKS):
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            shapes[f"layers.{i}.{name}.weight"] = (FEATURES,)
+        for name in ("gate_proj", "up_proj"):
+            shapes[f"layers.{i}.mlp.{name}.weight"] = (24, FEATURES)
+        shapes[f"layers.{i}.mlp.down_proj.weight"] = (FEATURES, 24)
+    return write(folder, config, shapes, tokenizer, seed)
+
+
+def write_gpt2(folder, num_blocks=BLOCKS, seed=0):
+    """A GPT-2 whose tokens are bytes. Returns the folder."""
+    tokenizer, size = tokenizer_of_bytes()
+    config = {"model_type": "gpt2", "vocab_size": size, "n_positions": TOKENS}
     config |= {"n_embd": FEATURES, "n_head": HEADS, "n_layer": num_blocks, "bos_token_id": 0}
-    shapes = {"wte.weight": (len(letters), FEATURES), "wpe.weight": (TOKENS, FEATURES)}
+    shapes = {"wte.weight": (size, FEATURES), "wpe.weight": (TOKENS, FEATURES)}
     shapes |= norm("ln_f")
     for i in range(num_blocks):
         shapes |= norm(f"h.{i}.ln_1") | norm(f"h.{i}.ln_2")

@@ -25,7 +25,8 @@ const HELP = {
   temperature: "Temperature above 1 flattens the weights; below 1 sharpens them. ",
   reach: "Reach is the largest distance of a key from its query.",
 };
-const WITHOUT = "has no softmax, so normaliser and temperature do not change it.";
+const WITHOUT = "no softmax, so normaliser and temperature do not change";
+const MOST_LISTED = 4; // attentions without softmax
 const STEPS = 40; // of the temperature, from 1/16 to 16
 
 /** The temperature at a step of its slider, which is logarithmic; 1 in the middle. */
@@ -67,7 +68,7 @@ export function lensControls({ attention, normalizers, most, between, ordered, .
     choice, sliders.map((slide) => slide.node), between && !ordered ? causal : null, reset,
     el("p", { class: "hint" },
       sliders.map((slide) => slide.help),
-      unscored.length ? ` ${unscored.join(", ")} ${WITHOUT}` : null,
+      unscored.length ? withoutSoftmax(unscored, attention.length) : null,
     ),
   );
   if (unscored.length === attention.length)
@@ -86,6 +87,13 @@ export function lensControls({ attention, normalizers, most, between, ordered, .
     box.checked = false;
   };
   return { node, clear, trained };
+}
+
+function withoutSoftmax(names, count) {
+  if (names.length === 1) return ` ${names[0]} has ${WITHOUT} it.`;
+  const isMany = names.length > MOST_LISTED;
+  const which = isMany ? `${names.length} of ${count} blocks` : names.join(", ");
+  return ` ${which} have ${WITHOUT} them.`;
 }
 
 /** A slider with its value, and its help. `at(step)` is the text of a step, and what it changes. */

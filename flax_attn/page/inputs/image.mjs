@@ -107,7 +107,8 @@ function patchesOn({ onPoint, onPick }) {
       return buttonOf("", () => onPick(k), { onpointerenter: point, onfocus: point });
     };
     const all = range(count).map(patch);
-    roving(all, 0, columns);
+    const firsts = range(Math.ceil(count / columns)).map((row) => row * columns);
+    roving(all, 0, firsts.map((first) => all.slice(first, first + columns)));
     setStyle(buttons, { "grid-template-columns": `repeat(${columns}, 1fr)` });
     buttons.replaceChildren(...all);
   }

@@ -28,6 +28,10 @@ export function headName({ attention }, place, head) {
   return [name, heads > 1 || !name ? `head ${head}` : ""].filter(Boolean).join(", ");
 }
 
+/** All heads of a run, as pairs of the number of the attention and of the head. */
+export const placesOfHeads = ({ attention }) =>
+  attention.flatMap(({ heads }, place) => range(heads).map((head) => [place, head]));
+
 /**
  * The pictures of a run's heads, which are buttons. `onChoose(attention, head)` hears which, and
  * `down` says what the attentions are.
@@ -38,19 +42,17 @@ export function headName({ attention }, place, head) {
  */
 export function headGrid(run, onChoose, down = "blocks") {
   const columns = Math.max(...run.attention.map((own) => own.heads));
-  const places = run.attention.flatMap(({ heads }, attention) =>
-    range(heads).map((head) => [attention, head]),
-  );
+  const places = placesOfHeads(run);
   const cells = places.map(([attention, head]) =>
     el("button", { type: "button", class: "head-cell", onclick: () => onChoose(attention, head) },
       el("canvas", { "aria-hidden": "true" }),
     ),
   );
-  roving(cells, 0, columns);
-  const firstOf = (attention) => places.findIndex(([own]) => own === attention);
-  const rows = run.attention.map(({ name, heads }, attention) => [
+  const inRows = run.attention.map((_, row) => cells.filter((_, i) => places[i][0] === row));
+  roving(cells, 0, inRows);
+  const rows = run.attention.map(({ name, heads }, row) => [
     el("span", { class: "head-name", "aria-hidden": "true" }, name),
-    cells.slice(firstOf(attention), firstOf(attention) + heads),
+    inRows[row],
     range(columns - heads).map(() => el("span", {})),
   ]);
   const numbers = range(columns).map((head) =>

@@ -3,6 +3,7 @@
 
 import { div, el, percent, plainTable, scrollBox, shown, svg } from "../dom.mjs";
 import { indexOfLargest } from "../lists.mjs";
+import { weightText } from "./heat.mjs";
 import { sign } from "./words.mjs";
 
 const HEIGHT = 40; // units of a picture
@@ -36,14 +37,14 @@ export function tokenPath() {
     const weights = list(attention[name]);
     const size = (own) => shown(Math.hypot(...own));
     const vector = (own) => `${own.length} numbers, length ${size(own)}`;
-    const most = (own) => sign(tokens[indexOfLargest(own)]);
+    const best = indexOfLargest(weights.map(Math.abs));
     const rows = [
       ["embedding", "what the token is, before the first block", list(path.embedding), vector],
       ["query", "what it looks for", list(path.query), vector],
-      ["key", "what it offers to those that look", list(path.key), vector],
+      ["key", "what queries are compared with", list(path.key), vector],
       scores && ["scores", "its query times the key of each token", list(scores[name]), largestIn],
-      ["weights", "the scores, normalised", weights, (own) =>
-        `${percent(Math.max(...own))} on “${most(own)}”`],
+      ["weights", scores ? "the scores, normalised" : "without softmax", weights, (own) =>
+        `${weightText(own[best], attention[name].signed)} on “${sign(tokens[best])}”`],
       ["context", "what it takes from the tokens, by their weights", list(path.context), vector],
     ];
     const terms = rows.filter(Boolean).flatMap(([term, what, own, say]) => {

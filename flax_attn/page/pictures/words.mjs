@@ -2,7 +2,7 @@
 
 import { buttonOf, div, el, percent, pressOne, roving, setStyle } from "../dom.mjs";
 import { indexOfLargest } from "../lists.mjs";
-import { colours, inColours, rootOf, strength, weightText } from "./heat.mjs";
+import { colours, inColours, LEAST_SAID, rootOf, strength, weightText } from "./heat.mjs";
 
 /** A token as it is shown: blanks, no-break spaces and line ends have a sign. */
 export const sign = (token) =>
@@ -52,7 +52,7 @@ export function words(label, tokens, { known = null, onPoint = null, onPick = nu
   const show = (weights, count = tokens.length, top = null) =>
     buttons.forEach((button, i) => {
       const place = weights === null ? null : placeOf(weights[i], count, top);
-      button.classList.toggle("negative", place < 0);
+      button.classList.toggle("negative", top !== null && weights[i] <= -LEAST_SAID);
       if (!Object.is(place, places[i])) {
         const none = { background: "", color: "" };
         inColours(button, () => setStyle(button, place === null ? none : colours(place)));
