@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from flax_attn.attention import Lens
 from flax_attn.errors import UsageError
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.live import live
@@ -64,17 +65,22 @@ def test_answers_are_those_of_the_server(asked):
                 check(own, expected[kind][name])
 
 
-def test_masking_a_token_takes_its_weight_where_there_is_no_softmax():
+def test_masking_a_token_takes_its_weights_alone_where_there_is_no_softmax():
     run = living.run_of("names", num_blocks=1, attention="gated_delta")
-    answers = Answers(run)
-    ask = lambda **settings: answers({"inputs": {"text": "soitgoes"}, "settings": settings})
+    answers, text = Answers(run), "soitgoes"
+    ask = lambda **settings: answers({"inputs": {"text": text}, "settings": settings})
     weights = lambda reply: numbers_of(reply["attention"]["block1"])[:, 0]  # (heads, tokens)
-    plain, masked, hot = ask(), ask(hidden=[4]), ask(temperature=4.0, normalizer="hard")
+    plain, hot = ask(), ask(temperature=4.0, normalizer="hard")
     assert weights(plain).min() < 0
-    expected = weights(plain) * (np.arange(weights(plain).shape[1]) != 4)
+    strongest = int(np.abs(weights(plain)).max(axis=0).argmax())
+    masked = ask(hidden=[strongest])
+    expected = weights(plain) * (np.arange(weights(plain).shape[1]) != strongest)
     np.testing.assert_allclose(weights(masked), expected, atol=1e-6)
+    with Lens(change_weights=lambda _, own: own.at[..., strongest].set(0)):
+        predicted = run.predict(text).outputs[0]
     shares = [numbers_of(reply["outputs"]) for reply in (plain, masked, hot)]
-    assert np.abs(shares[1] - shares[0]).max() > 1e-5
+    assert np.abs(shares[1] - shares[0]).max() > 1e-3
+    np.testing.assert_allclose(shares[1], predicted, atol=1e-6)
     np.testing.assert_allclose(shares[2], shares[0], atol=1e-6)
 
 
