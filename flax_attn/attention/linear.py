@@ -365,6 +365,7 @@ def _blocks(array: Array, size: int) -> Array:
     return split(jnp.pad(array, padding), size)
 
 
+@jax.custom_jvp
 def _inverse(found: Array) -> Array:
     """Computes `(I + A)^-1` for a strictly lower triangular `A`.
 
@@ -387,6 +388,13 @@ def _inverse(found: Array) -> Array:
         inverse -= inverse @ below @ inverse
         block *= 2
     return inverse
+
+
+@_inverse.defjvp
+def _derivative_of_inverse(found: tuple[Array], tangent: tuple[Array]) -> tuple[Array, Array]:
+    """Takes two products. That of each doubling of the blocks would keep all their arrays."""
+    inverse = _inverse(*found)
+    return inverse, -inverse @ tangent[0] @ inverse
 
 
 def _until_end(decay: Array) -> Array:
