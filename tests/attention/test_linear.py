@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from flax_attn import platforms
 from flax_attn.attention import (
     Lens,
     LinearAttention,
@@ -124,6 +125,13 @@ def in_chunks(arrays, state, chunk_size, **limits):
     return context, end
 
 
+def in_groups(arrays, state, chunk_size, **limits):
+    """Computes as on a GPU, which has the products of several chunks at once."""
+    with platforms.compiling_for("cuda"):
+        (context, _), end = attended.__wrapped__(arrays, chunk_size, state=state, **limits)
+    return context, end
+
+
 def with_gradients(form, arrays, state, cotangents):
     """Computes context, state and the gradients of all arrays and of a given state."""
     outputs, pull = jax.vjp(form, arrays, state)
@@ -136,6 +144,7 @@ def in_all_forms(arrays, limits, cotangents, setting):
     forms = {"parts": functools.partial(in_parts, where=setting.cut), "tokens": by_tokens}
     for chunk_size in (None, *setting.chunk_sizes):
         forms[f"chunks of {chunk_size}"] = functools.partial(in_chunks, chunk_size=chunk_size)
+    forms["groups"] = functools.partial(in_groups, chunk_size=min(setting.chunk_sizes))
     state = limits.pop("state", None)
     return {
         name: with_gradients(functools.partial(form, **limits), arrays, state, cotangents)
@@ -196,6 +205,17 @@ def test_every_form_is_the_recurrence_with_its_gradients(rule, setting):
     for seed in range(17):
         for form, most in differences(rule, setting, seed).items():
             assert max(most) < 3e-6, (seed, form, most)
+
+
+def test_planned_memory_of_gradients_is_linear_in_the_length():
+    def planned(length):
+        axes = [(1, length, 2, 8)] * 3 + [(1, length, 2)] * 2
+        arrays = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in axes]
+        loss = lambda arrays: (attended(arrays, 64)[0].context ** 2).sum()
+        program = jax.jit(jax.grad(loss)).lower(arrays).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    assert planned(4096) < 2.2 * planned(2048)
 
 
 def test_the_context_is_the_weights_times_the_values():
