@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import attention, language, ratios, steps, timing, waiting
+from benchmarks import attention, language, linear, ratios, steps, timing, waiting
 from flax_attn.analysis.drawing import save
 
 COMPARISONS: dict[str, Callable[[bool], Iterable[timing.Row]]] = {
@@ -31,6 +31,7 @@ COMPARISONS: dict[str, Callable[[bool], Iterable[timing.Row]]] = {
     "predict": waiting.predictions,
     "commands": waiting.commands,
     "attention": attention.rows,
+    "linear attention": linear.rows,
     "bfloat16": steps.precision,
 }
 

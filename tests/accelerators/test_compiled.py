@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import compiled
+from benchmarks import compiled, linear
 from benchmarks.compiled import MIB
 from flax_attn import platforms
-from flax_attn.attention import MultiHeadAttention, dot_product_attention
+from flax_attn.attention import LinearAttention, MultiHeadAttention, dot_product_attention
 
 pytestmark = pytest.mark.slow
 LENGTH = 65_536
@@ -98,6 +98,26 @@ def test_a_layer_compiles_and_is_linear(platform):
         return compiled.compile_for(platform, jax.grad(loss), params, x).temp
 
     assert needed(2 * LENGTH) < 2.2 * needed(LENGTH)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradients_of_linear_attention_compile_and_are_linear(platform, dtype):
+    def needed(length):
+        arrays, options = linear.shapes(length, dtype=dtype), compiled.LEAST_EFFORT[platform]
+        function = linear.GRADIENTS["ours"]
+        return compiled.compile_for(platform, function, arrays, options=options).temp
+
+    assert needed(LENGTH) < 2.2 * needed(LENGTH // 2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_step_of_linear_attention_compiles(platform, dtype):
+    layer = LinearAttention(4, dtype=dtype)
+    x = jax.ShapeDtypeStruct((1, 1, 256), dtype)
+    params = jax.eval_shape(layer.init, jax.random.key(0), x)
+    cache = jax.eval_shape(lambda: layer.init_cache(256, (1,)))
+    step = functools.partial(layer.apply, method="decode", need_weights=False)
+    assert compiled.compile_for(platform, step, params, x, cache).temp < MIB
 
 
 @pytest.mark.parametrize("name", CONFIGS)
