@@ -111,4 +111,5 @@ def training(gradient: Any, length: int, batch: int) -> Callable[[], Any]:
 
 
 def memory(gradient: Any, length: int) -> float:
-    return jax.jit(gradient).lower(shapes(length)).compile().memory_analysis().temp_size_in_bytes
+    analysis: Any = jax.jit(gradient).lower(shapes(length)).compile().memory_analysis()
+    return analysis.temp_size_in_bytes
