@@ -13,11 +13,4 @@ from flax_attn import recipes
 
 
 def get_config(variant: str = "") -> Any:
-    config = recipes.language("shakespeare_char", variant, {"name": "tinyshakespeare"}, {})
-    config.num_epochs = 2 if variant else 8
-    if variant:
-        config.steps_per_epoch = 125
-    config.keep_best = False
-    config.evaluate = ("test",)
-    config.learning_rate = 2e-3
-    return config
+    return recipes.shakespeare("shakespeare_char", variant, {})

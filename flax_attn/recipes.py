@@ -131,6 +131,18 @@ def language(name: str, variant: str, data: JsonObject, model: JsonObject) -> Co
     return config
 
 
+def shakespeare(name: str, variant: str, model: JsonObject) -> ConfigValues:
+    """Returns nanoGPT's recipe for a CPU, on tiny Shakespeare: 2,000 steps, without validation."""
+    config = language(name, variant, {"name": "tinyshakespeare"}, model)
+    config.num_epochs = 2 if variant else 8
+    if variant:
+        config.steps_per_epoch = 125
+    config.keep_best = False
+    config.evaluate = ("test",)
+    config.learning_rate = 2e-3
+    return config
+
+
 def translation(name: str, variant: str, data: JsonObject, model: JsonObject) -> ConfigValues:
     """Returns a recipe for texts to texts, in batches of 64 pairs of like length."""
     check_variant(name, variant)

@@ -82,7 +82,7 @@ class LanguageModel(Task):
         applied = apply(model, params[0], first["inputs"], need_weights=True)
         logits, attention = jax.device_get(applied)
         arrays["predictions"] = logits.argmax(axis=-1)
-        n = int((tested["targets"][0] > 0).sum())
+        n = int((tested["inputs"][0] > 0).sum())
         weights = {name: array[0, :, :n, :n] for name, array in in_order(attention).items()}
         write = functools.partial(self.generate, model, prompts="", length=SAMPLE_LENGTH)
         texts = [write(params=[one_seed]).texts[0] for one_seed in params]

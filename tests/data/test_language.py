@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from flax_attn.data import toy
+from flax_attn.data import recall, toy
 from flax_attn.data.sets import DATA
 from flax_attn.errors import UsageError
 
@@ -77,6 +77,18 @@ def test_repeated_letters_are_different_letters_twice():
         assert line == half * 2
         assert len(set(half)) == len(half)
     assert {len(line) // 2 for line in lines} == set(range(5, 25))
+
+
+def test_an_answer_is_the_newest_value_of_its_key():
+    for line in recall.lines(0, 100, 5, 3):
+        pairs, answers = line.split("?")
+        newest = dict(zip(pairs[::2], pairs[1::2]))  # a dict keeps the last value of a key
+        assert dict(zip(answers[::2], answers[1::2])) == newest
+        assert [pairs[::2].count(key) for key in newest] == [3] * 5
+        assert len(answers) == 10
+    data = DATA["recall"](num_lines=40, max_keys=4, test_fraction=0.5)
+    text = data.load(None).splits["train"].inputs
+    assert {line.index("?") // 6 for line in text.split("\n")} == {1, 2, 3, 4}
 
 
 def test_empty_lines_are_no_texts_of_a_set_of_lines():

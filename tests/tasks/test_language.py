@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import names, text_file
+from configs import names, recall, text_file
 from flax_attn.errors import UsageError
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import build_model
@@ -49,6 +49,17 @@ def test_rows_hold_a_text_once_and_padding_at_its_end():
     assert task.inputs.tokenizer.decode(text_of(rows)) == text
     assert rows["inputs"].shape == rows["targets"].shape == (-(-(len(text) - 1) // 8), 8)
     np.testing.assert_array_equal(rows["inputs"].ravel()[1:], rows["targets"].ravel()[:-1])
+
+
+def test_only_answers_of_recall_are_targets():
+    config = recall.get_config()
+    config.data.update({"num_lines": 300, "max_keys": 2, "max_length": 20})
+    task, _ = make(config)
+    rows, decode = task.rows.splits["test"], task.inputs.tokenizer.decode
+    lines = task.data.load(None).splits["test"].inputs.split("\n")
+    answers = ["".join(line[line.index("?") + 2 :: 2]) for line in lines]
+    assert [decode(row[row > 0].tolist()) for row in rows["targets"]] == answers
+    assert [decode(row[row > 0].tolist())[1:] for row in rows["inputs"]] == lines
 
 
 def test_contexts_are_drawn_from_everywhere_and_from_the_training_text_alone():

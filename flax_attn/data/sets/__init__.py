@@ -13,6 +13,7 @@ from flax_attn.data.sets.kinds import SignalData as SignalData
 from flax_attn.data.sets.kinds import TextData as TextData
 from flax_attn.data.sets.language import LanguageData as LanguageData
 from flax_attn.data.sets.language import Names as Names
+from flax_attn.data.sets.language import Recall as Recall
 from flax_attn.data.sets.language import Repeats as Repeats
 from flax_attn.data.sets.language import TextFile as TextFile
 from flax_attn.data.sets.language import Tinyshakespeare as Tinyshakespeare
@@ -56,6 +57,7 @@ DATA: dict[str, type[DataSet]] = {
     "text_file": TextFile,
     "names": Names,
     "repeats": Repeats,
+    "recall": Recall,
     "signal_arrays": SignalArrays,
     "text_lists": TextLists,
     "image_arrays": ImageArrays,

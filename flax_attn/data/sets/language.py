@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from flax_attn.data import toy
+from flax_attn.data import recall, toy
 from flax_attn.data.files import read_text
 from flax_attn.data.raw import Columns, Raw, at_random
 from flax_attn.data.sets.kinds import DataSet, Rules, VocabularySize
@@ -52,6 +52,10 @@ class LanguageData(DataSet):
         """Returns the length of the longest string that can come twice in a passage."""
         start = 1 if self.by_line else 0  # a line follows the end of another
         return (self.max_length - start) // 2
+
+    def scored(self, line: str) -> slice:
+        """Returns which characters of a line count in the loss and the accuracy."""
+        return slice(None)
 
     def split(self, text: str) -> dict[str, Columns]:
         """Returns the splits of a text. Raises a UsageError for a text that is too short."""
@@ -150,3 +154,38 @@ class Repeats(MadeLines):
     def load(self, manual_dir: Path | None) -> Raw:
         sizes = {"min_length": self.min_letters, "max_length": self.max_letters}
         return self._make(lambda seed, number: toy.repeated_letters(seed, number, **sizes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recall(MadeLines):
+    """Pairs of a key and a value, then each key with its newest value: `d3f8d5?f8d5`.
+
+    The values after the question mark are scored, and nothing else.
+
+    Attributes:
+        max_keys: the most keys of a line, which has one or more.
+        writes: the pairs of each key.
+    """
+
+    by_line: ClassVar[bool] = True
+
+    max_keys: Annotated[int, Meta(ge=1, le=len(recall.KEYS))] = 7
+    writes: Count = 3
+
+    def rules(self, evaluate: Collection[str]) -> Rules:
+        least = 2 * self.max_keys * (self.writes + 1) + 2
+        expected = f"data.max_length of at least {least}, a line of data.max_keys"
+        return super().rules(evaluate) | {expected: self.max_length >= least}
+
+    def scored(self, line: str) -> slice:
+        return slice(line.index(recall.QUESTION) + 2, None, 2)
+
+    def load(self, manual_dir: Path | None) -> Raw:
+        def draw(seed: int, number: int) -> list[str]:
+            numbers = range(1, self.max_keys + 1)
+            made = [
+                recall.lines(seed, -(-number // self.max_keys), n, self.writes) for n in numbers
+            ]
+            return [line for of_equal in zip(*made) for line in of_equal][:number]
+
+        return self._make(draw)

@@ -80,10 +80,13 @@ class Passages(Input):
             padded[: len(tokens)] = tokens[: len(padded)]
             shape = number, length
             return {"inputs": padded[:-1].reshape(shape), "targets": padded[1:].reshape(shape)}
-        lines = [self.tokenizer.encode(f"\n{line}\n") for line in text.split("\n")]
-        rows, _ = pad(lines, length + 1)
-        targets = rows[:, 1:]
-        return {"inputs": np.where(targets > 0, rows[:, :-1], 0), "targets": targets}
+        lines = text.split("\n")
+        rows, _ = pad([self.tokenizer.encode(f"\n{line}\n") for line in lines], length + 1)
+        inputs, targets = np.where(rows[:, 1:] > 0, rows[:, :-1], 0), np.zeros_like(rows[:, 1:])
+        for line, row, of_row in zip(lines, rows, targets):
+            scored = self.data.scored(line)
+            of_row[scored] = row[1:][scored]
+        return {"inputs": inputs, "targets": targets}
 
     def encode(self, raw: UserInput) -> Inputs:
         tokens, _ = pad([self.last(text) for text in raw], self.data.max_length)

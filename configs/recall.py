@@ -1,0 +1,27 @@
+"""Associative recall: a memory keeps pairs, and overwrites those whose key comes again.
+
+Task     the values after the question mark of `d3f8d5?f8d5`: the newest of each key. A line has 1
+         to 7 keys, each with 3 values
+Source   Arora et al. 2023 (arXiv:2312.04927), there without overwritten keys. Linear attention has
+         short convolutions; softmax, which has none, follows a block with one
+Command  python train.py --config=configs/recall.py
+         and the same with --model.attention=linear, gated, gated_delta, or "delta full"
+Expect   TODO
+"""
+
+from typing import Any
+
+from flax_attn import recipes
+
+
+def get_config(variant: str = "") -> Any:
+    data = {"name": "recall", "valid_fraction": 0.05, "test_fraction": 0.05}
+    model = {"attention": "delta", "features": 64, "num_blocks": 2, "num_heads": 2}
+    model |= {"hidden_features": 128}
+    config = recipes.language("recall", variant, data, model)
+    config.num_epochs = 1 if variant else 2
+    config.steps_per_epoch = 0
+    config.batch_size = 64
+    config.learning_rate = 4e-3
+    config.optimizer.warmup_steps = 50
+    return config
