@@ -16,11 +16,11 @@ import numpy as np
 from flax.core import FrozenDict
 from jax.typing import DTypeLike
 
-from flax_attn.attention import scaled_frequencies
 from flax_attn.errors import UsageError, one_line
 from flax_attn.models.forward import Params
 from flax_attn.published.folder import ModelConfig, StoredWeights, open_arrays, read_json
 from flax_attn.published.modules import ACTIVATIONS, AnyModel, Decoder, Encoder, VisionTransformer
+from flax_attn.published.rotary import frequencies_of
 from flax_attn.types import Options, Tree
 
 LINEAR = "linear_attention"
@@ -40,6 +40,7 @@ class Layout(NamedTuple):
             of its last axis, a `T` transposes it.
         turned: the number of features of queries and keys that rotary positions turn.
         shift: what is added to the scales of norms.
+        factors: of arrays, by our names of layers, as numbers or for each feature.
         is_transposed: whether kernels are `(out, in)`.
         fused: of an array with several parts, the number of groups in its last axis, and the widths
             of the parts in each, by the name of its layer.
@@ -49,6 +50,7 @@ class Layout(NamedTuple):
     names: dict[str, str]
     turned: int = 0
     shift: float = 0.0
+    factors: Mapping[str, float | np.ndarray] = {}
     is_transposed: bool = True
     fused: Mapping[str, tuple[int, Sequence[int]]] = {}
     first_position: int = 0
@@ -95,7 +97,7 @@ def gpt2(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
 
 
 def llama(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
-    """Llama, Mistral, Qwen 2 and 3, Gemma 1 to 3, and OLMo 2, whose options have the same names."""
+    """Llama, Mistral, Qwen 2 and 3, Gemma 1 to 3, OLMo 2, and others of the same options."""
     kind = config.get("model_type")
     sizes = rotary_sizes_of(config)
     width = config.get("head_dim", sizes["features"] // sizes["num_heads"])
@@ -114,6 +116,8 @@ def llama(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]
     turned = rotary_features_of(config, width, 0.25) if is_hybrid else width
     window = config.get("sliding_window", 0)
     scale = config.number("query_pre_attn_scalar", float(width)) ** -0.5
+    frequencies, magnitudes = frequencies_of(config, types, turned)
+    query_key_norm = ("all" if is_olmo else "head") if has("q_norm.weight") else ""
     model = Decoder(
         **sizes,
         attention=" ".join("gated_delta" if one == LINEAR else "full" for one in types),
@@ -127,11 +131,11 @@ def llama(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]
         query_bias=has("q_proj.bias"),
         out_bias=has("o_proj.bias"),
         hidden_bias=False,
-        query_key_norm=("all" if is_olmo else "head") if has("q_norm.weight") else "",
+        query_key_norm=query_key_norm,
         scale=scale,
         softcap=config.get("attn_logit_softcapping", None),
         rotary_features=turned,
-        frequencies=frequencies_of(config, types, turned),
+        frequencies=frequencies,
         windows=tuple(window if one == "sliding_attention" else 0 for one in types),
         embedding_scale=sizes["features"] ** 0.5 if is_gemma else 1.0,
         tied="lm_head.weight" not in arrays,
@@ -148,7 +152,9 @@ def llama(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]
         "feed_forward/hidden mlp.up_proj; feed_forward/out mlp.down_proj",
         range(model.num_blocks),
     )
-    return model, Layout(names, turned=turned, shift=float(is_gemma or is_hybrid))
+    factors = magnified(magnitudes, turned, width, bool(query_key_norm))
+    shift = float(is_gemma or is_hybrid)
+    return model, Layout(names, turned=turned, shift=shift, factors=factors)
 
 
 def hybrid(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
@@ -201,7 +207,7 @@ def gpt_neox(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layo
     """Pythia, and other GPT-NeoX."""
     config.only(attention_bias=True, is_decoder=False)
     config.unused("tie_word_embeddings")
-    model = decoder_with_layer_norms(config, arrays, "embed_out", 0.25, "gelu")
+    model, factors = decoder_with_layer_norms(config, arrays, "embed_out", 0.25, "gelu")
     is_parallel = config.get("use_parallel_residual", True)
     # a config may name key heads, and no array has any
     model = model.clone(parallel=is_parallel, num_key_heads=0)
@@ -215,14 +221,14 @@ def gpt_neox(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layo
         range(model.num_blocks),
     )
     fused = {"query_key_value": (model.num_heads, [model.features // model.num_heads] * 3)}
-    return model, Layout(names, turned=model.rotary_features, fused=fused)
+    return model, Layout(names, turned=model.rotary_features, fused=fused, factors=factors)
 
 
 def phi(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
     """Phi 1 to 2. One norm serves both parts of a block."""
     config.only(qk_layernorm=False)
     config.unused("tie_word_embeddings")
-    model = decoder_with_layer_norms(config, arrays, "lm_head", 0.5, "gelu_new")
+    model, factors = decoder_with_layer_norms(config, arrays, "lm_head", 0.5, "gelu_new")
     model = model.clone(parallel=True, unembedding_bias=not model.tied)
     names = names_of(
         "embedding embed_tokens; norm final_layernorm; unembedding lm_head",
@@ -231,26 +237,30 @@ def phi(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
         "feed_forward_norm input_layernorm; feed_forward/hidden mlp.fc1; feed_forward/out mlp.fc2",
         range(model.num_blocks),
     )
-    return model, Layout(names, turned=model.rotary_features)
+    return model, Layout(names, turned=model.rotary_features, factors=factors)
 
 
 def decoder_with_layer_norms(
     config: ModelConfig, arrays: StoredWeights, unembedding: str, share: float, activation: str
-) -> Decoder:
-    """Makes a decoder with layer norms and rotary positions on a part of each head.
+) -> tuple[Decoder, dict[str, np.ndarray]]:
+    """Makes a decoder with layer norms and rotary positions on a part of each head, and `factors`.
 
     `share` is the part where no option names one, as is `activation`.
     """
     sizes = rotary_sizes_of(config)
-    turned = rotary_features_of(config, sizes["features"] // sizes["num_heads"], share)
-    return Decoder(
+    width = sizes["features"] // sizes["num_heads"]
+    turned = rotary_features_of(config, width, share)
+    types = ["full_attention"] * sizes["num_blocks"]
+    frequencies, magnitudes = frequencies_of(config, types, turned)
+    model = Decoder(
         **sizes,
         activation=config.choice("hidden_act", ACTIVATIONS, activation),
         epsilon=config.number("layer_norm_eps", 1e-5),
         rotary_features=turned,
-        frequencies=frequencies_of(config, ["full_attention"] * sizes["num_blocks"], turned),
+        frequencies=frequencies,
         tied=f"{unembedding}.weight" not in arrays,
     )
+    return model, magnified(magnitudes, turned, width)
 
 
 def sizes_of(config: ModelConfig, names: str = SIZES) -> Options:
@@ -279,6 +289,22 @@ def rotary_features_of(config: ModelConfig, width: int, share: float) -> int:
     return int(width * config.part("rope_parameters").number("partial_rotary_factor", share))
 
 
+def magnified(
+    magnitudes: Sequence[float], turned: int, width: int, is_normed: bool = False
+) -> dict[str, np.ndarray]:
+    """Returns the factors of arrays that make queries and keys larger where they are turned.
+
+    Cosines and sines then need none. Queries and keys with norms get theirs after these.
+    """
+    is_turned = np.arange(width) < turned
+    return {
+        f"blocks_{i}/attention/{name}{'_ln' * is_normed}": np.where(is_turned, magnitude, 1)
+        for i, magnitude in enumerate(magnitudes)
+        for name in ("query", "key")
+        if magnitude != 1
+    }
+
+
 def block_types(config: ModelConfig, num_blocks: int, is_hybrid: bool = False) -> list[str]:
     """Returns for each block `full_attention`, or `sliding_attention` or `linear_attention`."""
     known = ("full_attention", LINEAR if is_hybrid else "sliding_attention")
@@ -292,38 +318,6 @@ def block_types(config: ModelConfig, num_blocks: int, is_hybrid: bool = False) -
     if len(types) != num_blocks or not set(types) <= set(known):
         raise config.wrong("layer_types", f"{num_blocks} of {' and '.join(known)}", types)
     return types
-
-
-def frequencies_of(
-    config: ModelConfig, types: list[str], width: int
-) -> tuple[tuple[float, ...], ...]:
-    """Returns the frequencies of each block from either spelling of the rotary options."""
-    rope = config.part("rope_parameters")
-    if not rope.content:
-        rope = config.part("rope_scaling")
-    theta = config.number("rope_theta", config.number("rotary_emb_base", 10_000.0))
-    frequencies: dict[str, tuple[float, ...]] = {}
-    for kind in dict.fromkeys(types):
-        part, default = rope, theta
-        if kind in rope.content:
-            part = rope.part(kind)
-        elif kind == "sliding_attention" and (local := config.get("rope_local_base_freq", None)):
-            part, default = ModelConfig({}, config.path), local
-        period = part.number("rope_theta", default)
-        name = part.choice("type", ("default", "linear", "llama3"), "default")
-        name = part.choice("rope_type", ("default", "linear", "llama3"), name)
-        scaling: Options = {}
-        if name == "llama3":
-            length = part.get("original_max_position_embeddings")
-            slow, fast = part.number("low_freq_factor"), part.number("high_freq_factor")
-            scaling = {"trained_length": length, "slow": slow, "fast": fast}
-        factor = 1.0 if name == "default" else part.number("factor")
-        frequencies[kind] = scaled_frequencies(width, factor, max_period=period, **scaling)
-        part.unused("partial_rotary_factor factor")
-        part.unused("mrope_section mrope_interleaved")  # of images; in texts all sections are alike
-        part.check_all_known()
-    config.unused("rope_local_base_freq")
-    return tuple(frequencies[kind] for kind in types)
 
 
 def bert(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
@@ -541,7 +535,9 @@ def fill(shapes: Tree, arrays: StoredWeights, layout: Layout, path: tuple[str, .
     if layout.turned and layer[-1:] in (["query"], ["key"], ["query_ln"], ["key_ln"]):
         array = array if is_linear else in_pairs(array, layout.turned)
     is_shifted = layout.shift and kind == "scale" and layer[-1] != "context_norm"
-    return array + layout.shift if is_shifted else array
+    array = array + layout.shift if is_shifted else array
+    factor = layout.factors.get("/".join(layer), 1)
+    return array if np.all(factor == 1) else array * factor
 
 
 def name_of(path: tuple[str, ...], names: dict[str, str]) -> list[str]:

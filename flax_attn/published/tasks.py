@@ -341,7 +341,8 @@ def load(
 ) -> tuple[Task, nn.Module, Params]:
     """Loads the task, the model and the parameters of a folder. Errors are those of `read`.
 
-    Warns of a tokenizer that knows less than half of the tokens of the model.
+    Warns of a tokenizer that knows less than half of the tokens of the model, and of an end of
+    texts that is no token.
     """
     require(jnp.issubdtype(dtype, jnp.floating), f"a dtype of floats, got {dtype}")
     config, model, params = read(folder, max_length, dtype)
@@ -359,6 +360,10 @@ def load(
         inputs = HubTokens(NoLanguage(max_length=model.max_length), tokenizer)
         ends = config.get("eos_token_id", [])
         ends = frozenset(ends if isinstance(ends, list) else [ends])
+        beyond = sorted(end for end in ends if end >= known)
+        if beyond:
+            path, listed = folder / "config.json", ", ".join(map(str, beyond))
+            warn(f"warning: no token of {known:,} has the eos_token_id {listed} in {path}")
         target = NextToken(inputs.data, Recipe(), inputs)
         return Continued(inputs.data, Recipe(), inputs, target, ends=ends), model, params
     assert isinstance(model, Encoder)

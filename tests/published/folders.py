@@ -29,6 +29,10 @@ IMAGES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 IMAGES |= {"intermediate_size": 48, "image_size": 24, "patch_size": 6, "num_labels": 5}
 LLAMA_3 = {"rope_type": "llama3", "rope_theta": 500_000.0, "factor": 8.0, "low_freq_factor": 1.0}
 LLAMA_3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+YARN = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0}
+YARN |= {"original_max_position_embeddings": 16, "beta_fast": 4.0}
+LONG = {"rope_type": "longrope", "rope_theta": 10_000.0, "short_factor": [1.0, 1.5, 2.0]}
+LONG |= {"long_factor": [2.0, 3.0, 4.0], "partial_rotary_factor": 0.75}
 LINEAR = {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.0}
 GEMMA = DECODER | {"head_dim": 12, "pad_token_id": 0}
 ROPES = {
@@ -58,6 +62,15 @@ WRITES = {
         DECODER | {"attention_bias": True, "head_dim": 12, "rope_parameters": LINEAR},
     ),
     "llama_bfloat16": ("LlamaForCausalLM", DECODER),
+    "llama_yarn": ("LlamaForCausalLM", DECODER | {"rope_parameters": YARN}),
+    "qwen3_yarn": (
+        "Qwen3ForCausalLM",
+        DECODER | {"rope_parameters": YARN | {"mscale": 0.7, "mscale_all_dim": 0.4}},
+    ),
+    "pythia_yarn": (
+        "GPTNeoXForCausalLM",
+        DECODER | {"rope_parameters": YARN | {"partial_rotary_factor": 0.5}},
+    ),
     "mistral": ("MistralForCausalLM", DECODER | {"sliding_window": 6}),
     "qwen2": (
         "Qwen2ForCausalLM",

@@ -125,7 +125,6 @@ def good(tmp_path_factory):
         ("architectures", None),
         ("architectures", []),
         ("_model_name_or_path", "gpt2"),
-        ("eos_token_id", 10**6),
     ],
 )
 def test_an_option_of_no_effect_is_read_over(own, good, tmp_path):
@@ -134,10 +133,25 @@ def test_an_option_of_no_effect_is_read_over(own, good, tmp_path):
     assert flax_attn.load(tmp_path / "model").params.keys() == {0}
 
 
+def test_an_end_that_is_no_token_is_warned_of(good, tmp_path):
+    shutil.copytree(good, tmp_path / "model")
+    said = []
+    for end in (3, [3, 10**6]):
+        option("eos_token_id", end)(tmp_path / "model")
+        flax_attn.load(tmp_path / "model", said.append)
+    assert len(said) == 1
+    assert "1000000" in said[0]
+
+
 def test_a_folder_of_links_opens_as_in_the_cache_of_hugging_face(good, tmp_path):
-    for path in good.iterdir():
-        (tmp_path / path.name).symlink_to(path)
-    assert flax_attn.load(tmp_path).params.keys() == {0}
+    blobs = shutil.copytree(good, tmp_path / "blobs")
+    folder = tmp_path / "snapshots" / "0123"
+    folder.mkdir(parents=True)
+    for number, path in enumerate(sorted(blobs.iterdir())):
+        (folder / path.name).symlink_to(f"../../blobs/{number}")
+        path.rename(blobs / str(number))
+    assert flax_attn.load(folder).params.keys() == {0}
+    assert flax_attn.load(folder).generate("the cat", length=2).texts[0].startswith("the cat")
 
 
 @pytest.mark.parametrize("kind", BAD)

@@ -79,7 +79,7 @@ DEFAULTS = {
 
 @pytest.mark.parametrize("kind", DEFAULTS)
 def test_an_option_that_is_left_out_has_the_value_of_its_family(kind, monkeypatch):
-    monkeypatch.setattr(families, "frequencies_of", lambda config, types, width: ())
+    monkeypatch.setattr(families, "frequencies_of", lambda config, types, width: ((), ()))
     model, _ = build(kind)
     assert {name: getattr(model, name) for name in DEFAULTS[kind]} == DEFAULTS[kind]
 
@@ -111,7 +111,7 @@ def test_a_window_is_of_the_blocks_that_slide():
 
 
 def test_blocks_of_a_hybrid_are_of_two_kinds(monkeypatch):
-    monkeypatch.setattr(families, "frequencies_of", lambda config, types, width: ())
+    monkeypatch.setattr(families, "frequencies_of", lambda config, types, width: ((), ()))
     model, layout = build("qwen3_next", full_attention_interval=2)
     assert model.attentions == ("gated_delta", "full")
     assert (model.linear["key_features"], model.linear["value_features"]) == (20, 28)
