@@ -101,7 +101,7 @@ def llama(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]
     kind = config.get("model_type")
     sizes = rotary_sizes_of(config)
     width = config.get("head_dim", sizes["features"] // sizes["num_heads"])
-    is_gemma, is_olmo = kind.startswith("gemma"), kind == "olmo2"
+    is_gemma, is_olmo = kind.startswith("gemma"), kind in ("olmo2", "olmo3")
     has_outer_norms = kind in ("gemma2", "gemma3_text")
     is_hybrid = kind in HYBRIDS
     has = lambda name: any(own.endswith(f"self_attn.{name}") for own in arrays.files)
@@ -113,7 +113,9 @@ def llama(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]
     if is_gemma:  # where both stand, this one is used
         activation = config.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh")
     types = block_types(config, sizes["num_blocks"], is_hybrid)
-    turned = rotary_features_of(config, width, 0.25) if is_hybrid else width
+    turned = width
+    if is_hybrid or kind == "phi3":
+        turned = rotary_features_of(config, width, 0.25 if is_hybrid else 1.0)
     window = config.get("sliding_window", 0)
     scale = config.number("query_pre_attn_scalar", float(width)) ** -0.5
     frequencies, magnitudes = frequencies_of(config, types, turned)
@@ -123,7 +125,7 @@ def llama(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]
         attention=" ".join("gated_delta" if one == LINEAR else "full" for one in types),
         head_features=width,
         rms=True,
-        epsilon=config.number("rms_norm_eps", 1e-5 if is_olmo else 1e-6),
+        epsilon=config.number("rms_norm_eps", 1e-5 if is_olmo or kind == "phi3" else 1e-6),
         pre_norm=not is_olmo,
         output_norm=is_olmo or has_outer_norms,
         activation=activation,
@@ -155,6 +157,67 @@ def llama(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]
     factors = magnified(magnitudes, turned, width, bool(query_key_norm))
     shift = float(is_gemma or is_hybrid)
     return model, Layout(names, turned=turned, shift=shift, factors=factors)
+
+
+def phi3(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
+    """Phi 3 and 4: a Llama whose projections are stored together."""
+    config.unused("auto_map")  # older folders name code of their own, which transformers has since
+    model, layout = llama(config, arrays)
+    assert isinstance(model, Decoder)
+    rope = config.part("rope_parameters").content or config.part("rope_scaling").content
+    if "longrope" in (rope.get("rope_type"), rope.get("type")):
+        length = config.get("original_max_position_embeddings", model.max_length)
+        model = model.clone(max_length=min(length, model.max_length))
+    names = names_of(
+        "",
+        "layers",
+        "attention/query self_attn.qkv_proj 0; attention/key self_attn.qkv_proj 1;"
+        "attention/value self_attn.qkv_proj 2; feed_forward/gate mlp.gate_up_proj 0;"
+        "feed_forward/hidden mlp.gate_up_proj 1",
+        range(model.num_blocks),
+    )
+    keys = model.num_key_heads * model.head_features
+    widths = {
+        "qkv_proj": (1, [model.num_heads * model.head_features, keys, keys]),
+        "gate_up_proj": (1, [model.hidden_features] * 2),
+    }
+    return model, layout._replace(names=layout.names | names, fused=widths)
+
+
+def olmo(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
+    """OLMo 1: a Llama with layer norms without parameters."""
+    config.only(clip_qkv=None)
+    model, layout = llama(config, arrays)
+    return model.clone(rms=False, norm_parameters=False, epsilon=1e-5), layout
+
+
+def granite(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
+    """Granite 3: a Llama with factors of embeddings, scores, the sums of blocks, and logits."""
+    model, layout = llama(config, arrays)
+    assert isinstance(model, Decoder)
+    model = model.clone(
+        scale=config.number("attention_multiplier", 1.0),
+        embedding_scale=config.number("embedding_multiplier", 1.0),
+    )
+    factors: dict[str, float | np.ndarray] = {"norm": 1 / config.number("logits_scaling", 1.0)}
+    added = config.number("residual_multiplier", 1.0)
+    for i in range(model.num_blocks):
+        factors |= {f"blocks_{i}/{part}/out": added for part in ("attention", "feed_forward")}
+    return model, layout._replace(factors={**layout.factors, **factors})
+
+
+def smollm3(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
+    """SmolLM3: a Llama with blocks without positions."""
+    config.only(use_sliding_window=False)
+    model, layout = llama(config, arrays)
+    assert isinstance(model, Decoder)
+    every = config.get("no_rope_layer_interval", 4)
+    default = [(i + 1) % every != 0 for i in range(model.num_blocks)]
+    has_positions = config.get("no_rope_layers", default)
+    pairs = zip(has_positions, model.frequencies)
+    # pairs that turn by no angle
+    frequencies = tuple(own if has else (0.0,) * len(own) for has, own in pairs)
+    return model.clone(frequencies=frequencies), layout
 
 
 def hybrid(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
@@ -240,6 +303,28 @@ def phi(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
     return model, Layout(names, turned=model.rotary_features, factors=factors)
 
 
+def starcoder2(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
+    config.unused("activation_function layer_norm_epsilon mlp_type norm_type")
+    config.unused("scale_attn_weights scale_attention_softmax_in_fp32 tie_word_embeddings")
+    model, factors = decoder_with_layer_norms(config, arrays, "lm_head", 1.0, "gelu_pytorch_tanh")
+    types, window = block_types(config, model.num_blocks), config.get("sliding_window", 0)
+    biases = dict.fromkeys(("query_bias", "out_bias", "hidden_bias"), config.get("use_bias", True))
+    model = model.clone(
+        epsilon=config.number("norm_epsilon", 1e-5),
+        windows=tuple(window if one == "sliding_attention" else 0 for one in types),
+        **biases,
+    )
+    names = names_of(
+        "embedding embed_tokens; norm norm; unembedding lm_head",
+        "layers",
+        f"{SELF_ATTENTION} attention/out self_attn.o_proj; attention_norm input_layernorm;"
+        "feed_forward_norm post_attention_layernorm; feed_forward/hidden mlp.c_fc;"
+        "feed_forward/out mlp.c_proj",
+        range(model.num_blocks),
+    )
+    return model, Layout(names, turned=model.rotary_features, factors=factors)
+
+
 def decoder_with_layer_norms(
     config: ModelConfig, arrays: StoredWeights, unembedding: str, share: float, activation: str
 ) -> tuple[Decoder, dict[str, np.ndarray]]:
@@ -311,7 +396,7 @@ def block_types(config: ModelConfig, num_blocks: int, is_hybrid: bool = False) -
     uses_window = config.get("use_sliding_window", True)
     slides = uses_window and config.get("sliding_window", None) is not None
     default = [known[1] if slides else known[0]] * num_blocks
-    if is_hybrid:
+    if is_hybrid or (slides and config.get("model_type") == "olmo3"):
         every = config.get("full_attention_interval", 4)
         default = [known[(i + 1) % every != 0] for i in range(num_blocks)]
     types = config.get("layer_types", default)
@@ -444,11 +529,18 @@ OF_ENCODERS = ("position_ids", "decoder.weight", "decoder.bias", *OF_IMAGES)
 OF_ENCODERS += ("seq_relationship.weight", "seq_relationship.bias")
 HYBRIDS = ("qwen3_next", "qwen3_5", "qwen3_5_text")
 LLAMAS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo2")
+LLAMAS += ("olmo3",)
+NEAR_LLAMAS = {"phi3": phi3, "olmo": olmo, "granite": granite, "smollm3": smollm3}
 FAMILIES = {
     "gpt2": Family(gpt2, ("transformer.",), OF_GPT2, WRITERS),
     "gpt_neox": Family(gpt_neox, ("gpt_neox.",), OF_DECODERS, WRITERS),
     "phi": Family(phi, ("model.",), OF_DECODERS, WRITERS),
     **dict.fromkeys(LLAMAS, Family(llama, ("model.",), OF_DECODERS, WRITERS)),
+    "starcoder2": Family(starcoder2, ("model.",), OF_DECODERS, WRITERS),
+    **{
+        kind: Family(build, ("model.",), OF_DECODERS, WRITERS)
+        for kind, build in NEAR_LLAMAS.items()
+    },
     **dict.fromkeys(HYBRIDS, Family(hybrid, ("model.", "language_model."), OF_DECODERS, OF_BOTH)),
     **dict.fromkeys(("bert", "roberta"), Family(bert, ("bert.", "roberta."), OF_ENCODERS, READERS)),
     "distilbert": Family(distilbert, ("distilbert.",), ("vocab_projector.weight",), READERS),

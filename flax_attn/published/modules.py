@@ -51,6 +51,7 @@ class Decoder(GPT):
     Attributes:
         head_features: width of a head; 0 for `features / num_heads`.
         rms: whether norms divide by the root mean square alone, without a mean or a bias.
+        norm_parameters: whether norms have scales, and biases where they subtract the mean.
         epsilon: number that the norms add to the variance.
         pre_norm, output_norm, parallel: as in `DecoderBlock`.
         activation: a name of `ACTIVATIONS`.
@@ -73,6 +74,7 @@ class Decoder(GPT):
 
     head_features: int = 0
     rms: bool = False
+    norm_parameters: bool = True
     epsilon: float = 1e-5
     pre_norm: bool = True
     output_norm: bool = False
@@ -108,7 +110,9 @@ class Decoder(GPT):
 
     @property
     def _norm_class(self) -> Callable[..., nn.Module]:
-        return nn.RMSNorm if self.rms else nn.LayerNorm
+        if self.norm_parameters:
+            return nn.RMSNorm if self.rms else nn.LayerNorm
+        return functools.partial(nn.LayerNorm, use_scale=False, use_bias=False)
 
     @nn.nowrap
     def _block_at(self, i: int) -> DecoderBlock:

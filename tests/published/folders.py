@@ -90,6 +90,39 @@ WRITES = {
         },
     ),
     "olmo2": ("Olmo2ForCausalLM", DECODER),
+    "phi3": ("Phi3ForCausalLM", DECODER | {"pad_token_id": 0, "sliding_window": 6}),
+    "phi3_long": (
+        "Phi3ForCausalLM",
+        DECODER
+        | {"pad_token_id": 0, "rope_parameters": LONG, "original_max_position_embeddings": 60},
+    ),
+    "olmo": ("OlmoForCausalLM", DECODER),
+    "olmo3": ("Olmo3ForCausalLM", DECODER | {"num_hidden_layers": 4, "sliding_window": 5}),
+    "olmo3_scaled": (
+        "Olmo3ForCausalLM",
+        DECODER
+        | {"layer_types": ["sliding_attention", "full_attention", "full_attention"]}
+        | {"sliding_window": 5, "rope_scaling": YARN | {"attention_factor": 1.3}},
+    ),
+    "starcoder2": ("Starcoder2ForCausalLM", DECODER | {"sliding_window": 6}),
+    "starcoder2_untied": (
+        "Starcoder2ForCausalLM",
+        DECODER | {"use_bias": False, "tie_word_embeddings": False},
+    ),
+    "granite": (
+        "GraniteForCausalLM",
+        DECODER
+        | {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "tie_word_embeddings": True}
+        | {"attention_multiplier": 0.25, "logits_scaling": 5.0},
+    ),
+    "granite_untied": (
+        "GraniteForCausalLM",
+        DECODER | {"attention_bias": True, "residual_multiplier": 0.4, "logits_scaling": 5.0},
+    ),
+    "smollm3": (
+        "SmolLM3ForCausalLM",
+        DECODER | {"pad_token_id": 0, "no_rope_layer_interval": 2},
+    ),
     "qwen3_next": ("Qwen3NextForCausalLM", HYBRID | {"num_experts": 0}),
     "qwen3_5": ("Qwen3_5ForCausalLM", HYBRID),
     "qwen3_5_images": (

@@ -64,7 +64,8 @@ def test_a_model_gives_the_numbers_of_transformers(pair, monkeypatch):
             expected = theirs(tensor(tokens), output_attentions=True)
         outputs, aux = apply(params, tokens)
         is_hybrid = "gated_delta" in model.attentions
-        exact = 10 if is_hybrid else 1  # states decay by powers of numbers near 0
+        # states decay by powers of numbers near 0; norms over all heads make large scores
+        exact = 10 if is_hybrid else 2 if model.query_key_norm == "all" else 1
         check_close(outputs, expected.logits.numpy(), exact * 2e-6)
         weights = aux["attention"].values()
         softmax = [own for own, kind in zip(weights, model.attentions) if kind == "full"]

@@ -65,6 +65,11 @@ DEFAULTS = {
     "gemma2": GEMMA | {"output_norm": True},
     "gemma3_text": GEMMA | {"output_norm": True},
     "olmo2": LLAMA | {"epsilon": 1e-5, "pre_norm": False, "output_norm": True},
+    "phi3": LLAMA | {"epsilon": 1e-5, "rotary_features": 6},
+    "olmo": LLAMA | {"rms": False, "norm_parameters": False, "epsilon": 1e-5},
+    "granite": LLAMA | {"scale": 1.0},
+    "smollm3": LLAMA,
+    "starcoder2": {"activation": "gelu_pytorch_tanh", "hidden_bias": True, "windows": (0, 0)},
     "qwen3_5_text": LLAMA
     | {"output_gate": True, "rotary_features": 1, "attention": "gated_delta gated_delta"},
     "gpt_neox": {"epsilon": 1e-5, "activation": "gelu", "parallel": True, "rotary_features": 1},
@@ -106,6 +111,7 @@ def test_a_window_is_of_the_blocks_that_slide():
     assert build("qwen2", **slides, use_sliding_window=False)[0].windows == (0, 0)
     types = ["sliding_attention", "full_attention"]
     assert build("gemma2", **slides, layer_types=types)[0].windows == (5, 0)
+    assert build("olmo3", **slides, num_hidden_layers=5)[0].windows == (5, 5, 5, 0, 5)
     with pytest.raises(UsageError, match="layer_types"):
         build("gemma2", **slides, layer_types=types[:1])
 
@@ -131,6 +137,8 @@ def test_frequencies_of_rotary_positions_are_those_of_the_options():
     linear = {"type": "linear", "factor": 4.0}
     halved = of(rope_theta=500.0, rope_scaling=linear)
     np.testing.assert_allclose(halved, np.array(expected(500.0)) / 4, rtol=1e-6)
+    nope = build("smollm3", no_rope_layer_interval=2)[0].frequencies
+    np.testing.assert_allclose(nope, [expected(2e6), (0.0,) * 3], rtol=1e-6)
     neox = build("gpt_neox", hidden_size=64, rotary_emb_base=100, rotary_pct=0.5)
     assert neox[1].turned == neox[0].rotary_features == 8
     np.testing.assert_allclose(neox[0].frequencies[0], 100.0 ** (-np.arange(4) / 4), rtol=1e-6)
