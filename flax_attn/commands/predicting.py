@@ -75,8 +75,9 @@ def predict(args: argparse.Namespace) -> list[Path]:
     names, given, table, usable, labels = inputs.requested(request)
     search: Options = {"beam": request.beam, "num_best": request.num_best} if takes_beam else {}
     prediction = run.predict(given, **search)
-    if target.name == "classes":  # a published encoder without a head has states alone
-        require(prediction.names, "a model with classes; in Python, predict returns its states")
+    if target.name == "classes":  # some published encoders have none of an input
+        expected = "a model with classes of inputs; in Python, predict returns its outputs"
+        require(prediction.classes, expected)
     is_told = request.as_json or request.why
     if is_told or (table is None and target.name != "signal"):
         rows = target.describe(names, prediction)

@@ -406,28 +406,34 @@ def block_types(config: ModelConfig, num_blocks: int, is_hybrid: bool = False) -
 
 
 def bert(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
-    """BERT, and RoBERTa, which counts positions from the id of padding on and has other heads."""
-    is_roberta = config.get("model_type") == "roberta"
+    """BERT and ELECTRA; RoBERTa and its likes, which count positions from the id of padding on."""
+    kind = config.get("model_type")
+    is_roberta, is_electra = kind in ROBERTAS, kind == "electra"
     config.only(is_decoder=False, add_cross_attention=False, position_embedding_type="absolute")
     first = config.get("pad_token_id", 1) + 1 if is_roberta else 0
     sizes = sizes_of(config)
     sizes["max_length"] -= first
-    if is_roberta:
-        classes, bias = "classifier.out_proj", "lm_head.bias"
-        head = "pooler classifier.dense; word lm_head.dense; word_norm lm_head.layer_norm;"
-    else:
-        classes, bias, word = "classifier", "cls.predictions.bias", "cls.predictions.transform"
-        head = f"pooler pooler.dense; word {word}.dense; word_norm {word}.LayerNorm;"
+    pooler, classes, word, word_norm, bias = "pooler.dense", "classifier", *HEADS_OF_WORDS[kind]
+    if is_roberta or is_electra:
+        pooler, classes = "classifier.dense", "classifier.out_proj"
+    if is_electra:
+        config.only(hidden_act="gelu")
+        config.unused("summary_activation summary_type summary_use_proj")
+        sizes["embedding_features"] = config.get("embedding_size", 128)
+    head = head_of(config, arrays, bias, classes)
+    classes = "classifier" if head["head"] == "tokens" else classes
     model = Encoder(
         **sizes,
         hidden_features=config.get("intermediate_size"),
         num_types=config.get("type_vocab_size", 2),
         activation=config.choice("hidden_act", ACTIVATIONS, "gelu"),
         epsilon=config.number("layer_norm_eps", 1e-12),
-        **head_of(config, arrays, bias, classes),
+        pooling="gelu" if is_electra else "tanh",
+        **head,
     )
     names = names_of(
-        f"{EMBEDDINGS} types embeddings.token_type_embeddings; {head} classes {classes};"
+        f"{EMBEDDINGS} types embeddings.token_type_embeddings; pooler {pooler}; classes {classes};"
+        f"embedding_projection embeddings_project; word {word}; word_norm {word_norm};"
         f"word_bias {bias}",
         "encoder.layer",
         "attention/query attention.self.query; attention/key attention.self.key;"
@@ -462,11 +468,15 @@ def distilbert(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, La
 
 
 def head_of(config: ModelConfig, arrays: StoredWeights, words: str, classes: str) -> Options:
-    """Returns the options of the head of an encoder, by the arrays that there are."""
+    """Returns the options of the head of an encoder, by its class and the arrays that there are."""
     config.only(tie_word_embeddings=True)
+    if "ForTokenClassification" in str(config.get("architectures", [])):
+        return {"head": "tokens", "num_classes": arrays.num_rows("classifier.weight")}
     if f"{classes}.weight" in arrays:
-        config.only(problem_type="single_label_classification")
-        return {"head": "classes", "num_classes": arrays.num_classes(f"{classes}.weight")}
+        number = arrays.num_rows(f"{classes}.weight")
+        config.only(problem_type="regression" if number == 1 else "single_label_classification")
+        config.unused("sentence_transformers sbert_ce_default_activation_function")
+        return {"head": "classes", "num_classes": number}
     return {"head": "words" if words in arrays else "states"}
 
 
@@ -477,7 +487,7 @@ def vit(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
     has_teacher_classes = "cls_classifier.weight" in arrays
     classes = "cls_classifier" if has_teacher_classes else "classifier"
     model = VisionTransformer(
-        arrays.num_classes(f"{classes}.weight") if f"{classes}.weight" in arrays else 0,
+        arrays.num_rows(f"{classes}.weight") if f"{classes}.weight" in arrays else 0,
         config.get("image_size"),
         config.get("patch_size"),
         config.get("num_channels"),
@@ -521,12 +531,30 @@ def names_of(
 WRITERS = ("ForCausalLM", "LMHeadModel", "Model")
 OF_BOTH = (*WRITERS, "ForConditionalGeneration")  # of texts and images
 READERS = ("Model", "ForSequenceClassification", "ForMaskedLM", "ForPreTraining")
+READERS += ("ForTokenClassification",)
+ROBERTAS = ("roberta", "xlm-roberta", "camembert")
+# the layer before the words, its norm, and the biases of words
+HEADS_OF_WORDS = {
+    "bert": [
+        f"cls.predictions.{own}" for own in ("transform.dense", "transform.LayerNorm", "bias")
+    ],
+    "electra": [
+        f"generator_{own}" for own in ("predictions.dense", "predictions.LayerNorm", "lm_head.bias")
+    ],
+    **dict.fromkeys(ROBERTAS, ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")),
+}
 SEERS = ("Model", "ForImageClassification", "ForImageClassificationWithTeacher")
 OF_DECODERS = ("rotary_emb.inv_freq", "attention.bias", "attention.masked_bias")
 OF_GPT2 = (".attn.bias", ".attn.masked_bias", "lm_head.weight")
 OF_IMAGES = ("pooler.dense.weight", "pooler.dense.bias")
 OF_ENCODERS = ("position_ids", "decoder.weight", "decoder.bias", *OF_IMAGES)
-OF_ENCODERS += ("seq_relationship.weight", "seq_relationship.bias")
+OF_ENCODERS += ("seq_relationship.weight", "seq_relationship.bias", "generator_lm_head.weight")
+# of ELECTRA's discriminator, which has states like others
+OF_ENCODERS += tuple(
+    f"discriminator_predictions.{layer}.{own}"
+    for layer in ("dense", "dense_prediction")
+    for own in ("weight", "bias")
+)
 HYBRIDS = ("qwen3_next", "qwen3_5", "qwen3_5_text")
 LLAMAS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo2")
 LLAMAS += ("olmo3",)
@@ -542,7 +570,9 @@ FAMILIES = {
         for kind, build in NEAR_LLAMAS.items()
     },
     **dict.fromkeys(HYBRIDS, Family(hybrid, ("model.", "language_model."), OF_DECODERS, OF_BOTH)),
-    **dict.fromkeys(("bert", "roberta"), Family(bert, ("bert.", "roberta."), OF_ENCODERS, READERS)),
+    **dict.fromkeys(
+        HEADS_OF_WORDS, Family(bert, ("bert.", "roberta.", "electra."), OF_ENCODERS, READERS)
+    ),
     "distilbert": Family(distilbert, ("distilbert.",), ("vocab_projector.weight",), READERS),
     **dict.fromkeys(("vit", "deit"), Family(vit, ("vit.", "deit."), OF_IMAGES, SEERS)),
 }

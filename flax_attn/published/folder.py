@@ -103,15 +103,10 @@ class StoredWeights:
     def __contains__(self, name: str) -> bool:
         return name in self.files
 
-    def num_classes(self, name: str) -> int:
-        """Returns the number of rows of a kernel `(classes, features)`.
-
-        A single row, which is of a regression, is a UsageError.
-        """
+    def num_rows(self, name: str) -> int:
+        """Returns the number of rows of an array, of a kernel `(classes, features)` the classes."""
         file, key = self.files[name]
-        number, *_ = file.get_slice(key).get_shape()
-        require(number > 1, f"two classes or more in {name}, got {number}")
-        return number
+        return file.get_slice(key).get_shape()[0]
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Reads an array in float32. Raises a UsageError for one that is missing or quantised."""

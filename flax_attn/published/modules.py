@@ -215,9 +215,9 @@ class Stack(nn.Module):
 
 
 class Encoder(Stack):
-    """BERT, RoBERTa and DistilBERT: post-norm blocks over whole texts, and one of three heads.
+    """BERT, RoBERTa, ELECTRA and DistilBERT: post-norm blocks over whole texts, and a head.
 
-        x = norm(E[tokens] + positions + types)
+        x = norm(E[tokens] + positions + types) [W]
         N times: x = norm(x + attention(x)),   x = norm(x + feed_forward(x))
 
     Source: Devlin et al. 2019 (arXiv:1810.04805).
@@ -228,9 +228,11 @@ class Encoder(Stack):
         activation: a name of `ACTIVATIONS`.
         epsilon: number that the norms add to the variance.
         head: `states` for the states `(b, t, features)`, `classes` for logits `(b, classes)` of the
-            first token, `words` for logits `(b, t, vocabulary)` of each word.
-        pooling: `tanh` or `relu`, the activation of the layer before the classes.
-        num_classes: of `classes`.
+            first token, `tokens` for logits `(b, t, classes)` of each token, `words` for logits
+            `(b, t, vocabulary)` of each word.
+        pooling: `tanh`, `relu` or `gelu`, the activation of the layer before the classes.
+        num_classes: of `classes` and `tokens`; 1 for a number.
+        embedding_features: width of the three tables, if `W` makes others of it.
     """
 
     vocabulary_size: int
@@ -245,19 +247,25 @@ class Encoder(Stack):
     head: str = "states"
     pooling: str = "tanh"
     num_classes: int = 0
+    embedding_features: int = 0
 
     def setup(self):
         norm = functools.partial(nn.LayerNorm, epsilon=self.epsilon)
-        self.embedding = nn.Embed(self.vocabulary_size, self.features)
-        self.positions = LearnedPositions(self.max_length, self.features)
+        width = self.embedding_features or self.features
+        self.embedding = nn.Embed(self.vocabulary_size, width)
+        self.positions = LearnedPositions(self.max_length, width)
         if self.num_types:
-            self.types = nn.Embed(self.num_types, self.features)
+            self.types = nn.Embed(self.num_types, width)
+        if width != self.features:
+            self.embedding_projection = nn.Dense(self.features)
         self.embedding_norm = norm()
         self.blocks = encoder_blocks(self, pre_norm=False)
         if self.head == "classes":
             self.pooler, self.classes = nn.Dense(self.features), nn.Dense(self.num_classes)
+        elif self.head == "tokens":
+            self.classes = nn.Dense(self.num_classes)
         elif self.head == "words":
-            self.word, self.word_norm = nn.Dense(self.features), norm()
+            self.word, self.word_norm = nn.Dense(width), norm()
             self.word_bias = self.param("word_bias", nn.initializers.zeros, (self.vocabulary_size,))
 
     def begin(self, inputs: dict[str, Int[Array, "..."]]) -> Float[Array, "b t d"]:
@@ -266,12 +274,16 @@ class Encoder(Stack):
         x = self.embedding(tokens) + self.positions(tokens.shape[1])[None]
         if self.num_types:
             x += self.types(inputs.get("types", jnp.zeros_like(tokens)))
-        return self.embedding_norm(x)
+        x = self.embedding_norm(x)
+        is_wide = self.embedding_features in (0, self.features)
+        return x if is_wide else self.embedding_projection(x)
 
     def end(self, x: Float[Array, "b t d"]) -> Float[Array, "b ..."]:
         if self.head == "classes":
-            squash = jnp.tanh if self.pooling == "tanh" else nn.relu
+            squash = jnp.tanh if self.pooling == "tanh" else ACTIVATIONS[self.pooling]
             x = self.classes(squash(self.pooler(x[:, 0])))
+        elif self.head == "tokens":
+            x = self.classes(x)
         elif self.head == "words":
             x = self.word_norm(ACTIVATIONS[self.activation](self.word(x)))
             x = self.embedding.attend(x) + self.word_bias[None, None]

@@ -35,16 +35,19 @@ from flax_attn.tasks.artifacts import Prediction, Recipe
 from flax_attn.tasks.asking import Asked, check_length
 from flax_attn.tasks.inputs.base import Input
 from flax_attn.tasks.inputs.images import Images
+from flax_attn.tasks.inputs.signals import Normalization
 from flax_attn.tasks.inputs.texts import Part, Texts, as_texts
 from flax_attn.tasks.inputs.tokens import Passages
 from flax_attn.tasks.language import LanguageModel
 from flax_attn.tasks.targets.classes import Classes
 from flax_attn.tasks.targets.next_token import NextToken
+from flax_attn.tasks.targets.numbers import Number
 from flax_attn.tasks.task import Task
 from flax_attn.types import JsonObject, Options, Tree, UserInput
 
 BlockWeights = Float[Array | np.ndarray, "b h _ _"]
 MASK = "[MASK]"
+NO_CLASSES = ["(the model has no classes)"]
 MOST_SHOWN = 512  # tokens of a text that a page shows
 
 
@@ -213,9 +216,15 @@ class Reader(Texts):
 
 @dataclasses.dataclass(frozen=True)
 class Read(InParts, ClassesOfTexts):
-    """A published encoder of texts. Its classes are its own, or the words for a `[MASK]`."""
+    """A published encoder of texts. Its classes are its own, or the words for a `[MASK]`.
+
+    Attributes:
+        mask: the id of `[MASK]`.
+        labels: the classes of tokens.
+    """
 
     mask: int | None = None
+    labels: tuple[str, ...] = ()
 
     @property
     def reader(self) -> Reader:
@@ -224,12 +233,14 @@ class Read(InParts, ClassesOfTexts):
 
     def end(self, model: nn.Module, params: Params, x: Array, inputs: Inputs) -> Array:
         assert isinstance(model, Encoder)
-        if model.head == "states":
-            return jnp.ones((len(x), 1))  # it has no classes
+        if model.head in ("states", "tokens"):
+            return jnp.ones((len(x), 1))  # a text has no classes
         if model.head == "words":  # those in place of the first mask, else of the first token
             masked = jnp.argmax(inputs["tokens"] == self.mask, axis=-1)
             x = by_block.at(x, masked)[:, None]
         outputs: Tree = model.apply({"params": params}, x, method="end")
+        if model.num_classes == 1:
+            return jnp.asarray(outputs, jnp.float32)
         return softmax(outputs[:, 0] if model.head == "words" else outputs)
 
     def prepared(self, asked: Asked) -> Prepared:
@@ -259,14 +270,28 @@ class Read(InParts, ClassesOfTexts):
         looks: Options = {"tokens": tokens, "known": known, "attention": attention}
         if model.head == "states":
             return Prediction(computed["states"][:, :length], **looks)
+        if model.head == "tokens":
+            states = jnp.asarray(computed["states"][:, :length])
+            shares = softmax(by_block.end(model, params[0], states))
+            return Prediction(np.asarray(shares), list(self.labels), **looks)
+        if model.num_classes == 1:
+            return Prediction(computed["outputs"][:, 0], **looks)
         predicted = self.target.predicted(computed["outputs"], texts)
         return dataclasses.replace(predicted, **looks)
 
 
 @dataclasses.dataclass(frozen=True)
 class Masked(Read):
-    """A published encoder of texts that names words for a `[MASK]`, or that has states alone."""
+    """A published encoder of texts that names words or classes of tokens, or has states alone."""
 
+    tells_why = False
+
+
+class Rated(Read):
+    """A published encoder of texts that gives a number, as it was trained for."""
+
+    name = "text-number"
+    target_class = Number
     tells_why = False
 
 
@@ -314,6 +339,9 @@ class Seen(InParts, ClassesOfImages):
         return super().begin(model, params, ((inputs - mean) / std).astype(dtype))
 
     def end(self, model: nn.Module, params: Params, x: Array, inputs: Inputs) -> Array:
+        assert isinstance(model, VisionTransformer)
+        if not model.num_classes:
+            return jnp.ones((len(x), 1))
         logits: Tree = model.apply({"params": params}, x, method="end")
         return softmax(logits)
 
@@ -329,8 +357,13 @@ class Seen(InParts, ClassesOfImages):
         return Prepared(inputs, [], sides**2, sides**2, 0, self.first)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
-        outputs, attention = self.applied(model, params, self.inputs.read(inputs).arrays)
-        return dataclasses.replace(self.target.predicted(outputs, inputs), attention=attention)
+        computed = self.compute(model, params, self.inputs.read(inputs).arrays)
+        predicted = self.target.predicted(computed["outputs"], inputs)
+        assert isinstance(model, VisionTransformer)
+        if not model.num_classes:
+            states = by_block.end(model, params[0], jnp.asarray(computed["states"]))
+            predicted = Prediction(np.asarray(states, np.float32))
+        return dataclasses.replace(predicted, attention=computed["attention"])
 
 
 def load(
@@ -367,24 +400,28 @@ def load(
         target = NextToken(inputs.data, Recipe(), inputs)
         return Continued(inputs.data, Recipe(), inputs, target, ends=ends), model, params
     assert isinstance(model, Encoder)
-    if model.head == "classes":
-        names = class_names(config, model.num_classes)
-    elif model.head == "words":
+    names = class_names(config, model.num_classes)
+    labels = tuple(names) if model.head == "tokens" else ()
+    if model.head == "words":
         names = [tokenizer.written(i) for i in range(model.vocabulary_size)]
-    else:
-        names = ["(the model has no classes)"]
+    elif model.head != "classes":
+        names = NO_CLASSES
     data = NoTexts(tokenizer="bpe", max_length=model.max_length)
     reader = Reader(data, tokenizer, None)
     mask = tokenizer.model.token_to_id(MASK)
     mask = tokenizer.model.token_to_id("<mask>") if mask is None else mask
-    kind = Read if model.head == "classes" else Masked
-    task = kind(data, Recipe(), reader, classes_of(reader, names), mask=mask)
-    return task, model, params
+    if model.head == "classes" and model.num_classes == 1:
+        target = Number(data, Recipe(), reader, Normalization(0.0, 1.0))
+        return Rated(data, Recipe(), reader, target, mask=mask), model, params
+    target = classes_of(reader, names)
+    if model.head == "classes":
+        return Read(data, Recipe(), reader, target, mask=mask), model, params
+    return Masked(data, Recipe(), reader, target, mask=mask, labels=labels), model, params
 
 
 def images_of(folder: Path, config: ModelConfig, model: VisionTransformer) -> Task:
     """Makes the task of an encoder of images, whose pixels `preprocessor_config.json` scales."""
-    require(model.num_classes, f"classes in {folder}, got an encoder of images without any")
+    require(model.num_classes != 1, f"no class or several of images in {folder}, got one")
     channels, name = model.channels, "preprocessor_config.json"
     scaling: JsonObject = {"image_mean": [0.5] * channels, "image_std": [0.5] * channels}
     if (folder / name).exists():
@@ -395,7 +432,7 @@ def images_of(folder: Path, config: ModelConfig, model: VisionTransformer) -> Ta
         scaling |= {"image_mean": [0] * channels, "image_std": [1] * channels}
     mean, std = (tuple(map(float, scaling[key])) for key in ("image_mean", "image_std"))
     data = NoImages(size=model.image_size, channels=channels, mean=mean, std=std)
-    names = class_names(config, model.num_classes)
+    names = class_names(config, model.num_classes) or NO_CLASSES
     first = 2 if model.has_teacher_token else 1
     patches = model.image_size // model.patch_size
     inputs = ImagesOfAnySize(data, (model.image_size, model.image_size))

@@ -140,10 +140,37 @@ WRITES = {
         ENCODER | {"num_labels": 3, "type_vocab_size": 1, "pad_token_id": 1},
     ),
     "roberta_words": ("RobertaForMaskedLM", ENCODER | {"type_vocab_size": 1, "pad_token_id": 1}),
+    "roberta_tokens": (
+        "RobertaForTokenClassification",
+        ENCODER | {"num_labels": 7, "type_vocab_size": 1, "pad_token_id": 1},
+    ),
+    "xlm_roberta_classes": (
+        "XLMRobertaForSequenceClassification",
+        ENCODER | {"num_labels": 3, "type_vocab_size": 1, "pad_token_id": 1},
+    ),
+    "xlm_roberta_words": (
+        "XLMRobertaForMaskedLM",
+        ENCODER | {"type_vocab_size": 1, "pad_token_id": 1},
+    ),
+    "camembert": ("CamembertModel", ENCODER | {"type_vocab_size": 1, "pad_token_id": 1}),
+    "bert_number": ("BertForSequenceClassification", ENCODER | {"num_labels": 1}),
+    "bert_tokens": ("BertForTokenClassification", ENCODER | {"num_labels": 7}),
+    "electra": ("ElectraModel", ENCODER | {"embedding_size": 20}),
+    "electra_classes": (
+        "ElectraForSequenceClassification",
+        ENCODER | {"num_labels": 3, "embedding_size": 32},
+    ),
+    "electra_words": ("ElectraForMaskedLM", ENCODER | {"embedding_size": 20}),
+    "electra_tokens": (
+        "ElectraForTokenClassification",
+        ENCODER | {"num_labels": 7, "embedding_size": 20},
+    ),
+    "distilbert_tokens": ("DistilBertForTokenClassification", DISTIL | {"num_labels": 7}),
     "distilbert": ("DistilBertModel", DISTIL),
     "distilbert_classes": ("DistilBertForSequenceClassification", DISTIL | {"num_labels": 3}),
     "distilbert_words": ("DistilBertForMaskedLM", DISTIL),
     "vit": ("ViTForImageClassification", IMAGES),
+    "vit_states": ("ViTModel", IMAGES),
     "vit_grey": ("ViTForImageClassification", IMAGES | {"num_channels": 1, "qkv_bias": False}),
     "deit": ("DeiTForImageClassification", IMAGES),
     "deit_teacher": ("DeiTForImageClassificationWithTeacher", IMAGES),
@@ -169,7 +196,7 @@ def write(name: str, folder: Path) -> Path:
         model = model.to(torch.bfloat16)
     options = {"max_shard_size": "20KB"} if "shards" in name else {}
     model.eval().save_pretrained(folder, **options)
-    if model_class.startswith(("Bert", "Roberta", "Distil")):
+    if model_class.startswith(("Bert", "Roberta", "XLM", "Camem", "Electra", "Distil")):
         tokenizer_of_words().save(str(folder / "tokenizer.json"))
     elif not model_class.startswith(("ViT", "DeiT")):
         tokenizer_of_bytes().save(str(folder / "tokenizer.json"))

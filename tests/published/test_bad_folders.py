@@ -171,14 +171,10 @@ BERT_OR_VIT = pytest.mark.parametrize(
 
 
 @BERT_OR_VIT
-@pytest.mark.parametrize("change", ["one class", "several right classes"])
-def test_what_has_no_probabilities_of_classes_is_refused(write_one, change, tmp_path):
+def test_what_has_no_probabilities_of_classes_is_refused(write_one, tmp_path):
     folder = write_one(tmp_path)
-    if change == "one class":
-        arrays(classifier__weight=np.zeros((1, 16), np.float32))(folder)
-    else:
-        option("problem_type", "multi_label_classification")(folder)
-    with pytest.raises(UsageError, match=r"classifier.weight|problem_type"):
+    option("problem_type", "multi_label_classification")(folder)
+    with pytest.raises(UsageError, match="problem_type"):
         flax_attn.load(folder)
 
 

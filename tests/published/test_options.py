@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import flax_attn
+from flax_attn.__main__ import main
 from flax_attn.errors import UsageError
 from flax_attn.models.images import cut_patches
 from flax_attn.published import families, tasks
@@ -171,6 +172,9 @@ def folders(tmp_path_factory):
         "classes": tiny.write_bert(folder / "classes", "classes"),
         "words": tiny.write_bert(folder / "words", "words"),
         "states": tiny.write_bert(folder / "states", "states"),
+        "number": tiny.write_bert(folder / "number", "number"),
+        "tokens": tiny.write_bert(folder / "tokens", "tokens"),
+        "patches": tiny.write_vit(folder / "patches", classes=False),
         "vit": tiny.write_vit(folder / "vit"),
         "colour": tiny.write_vit(folder / "colour", channels=3),
     }
@@ -231,6 +235,33 @@ def test_an_encoder_without_a_head_gives_its_states(folders):
     np.testing.assert_allclose(prediction.outputs, states, atol=1e-6)
     assert prediction.names == prediction.classes == []
     assert prediction.tokens[1] == ["[CLS]", "a", "dog", "[SEP]"]
+
+
+def test_an_encoder_gives_a_number_or_classes_of_tokens(folders, capsys):
+    texts = ["the cat sat", "a dog"]
+    for name in ("number", "tokens"):
+        model = flax_attn.load(folders[name])
+        prediction = model.predict(texts)
+        encoded = jax.tree.map(jnp.asarray, model.task.inputs.inputs(texts))
+        outputs, _ = jax.jit(model.model.apply)({"params": model.params[0]}, encoded)
+        expected = outputs[:, 0] if name == "number" else jax.nn.softmax(outputs)
+        np.testing.assert_allclose(prediction.outputs, expected, atol=1e-6)
+        assert prediction.names == ([] if name == "number" else tiny.CLASSES)
+        assert prediction.classes == []
+    assert main(["predict", str(folders["number"]), "a dog"]) == 0
+    number = flax_attn.load(folders["number"]).predict("a dog").outputs[0]
+    assert f"{number:.4g}" in capsys.readouterr().out
+    assert main(["predict", str(folders["tokens"]), "a dog"]) == 2
+
+
+def test_images_without_classes_have_states(folders):
+    model = flax_attn.load(folders["patches"])
+    images = np.random.default_rng(0).random((2, 8, 8)).astype(np.float32)
+    states, _ = model.model.apply({"params": model.params[0]}, jnp.array(2 * images[..., None] - 1))
+    prediction = model.predict(images)
+    assert states.shape == (2, 17, tiny.FEATURES)
+    np.testing.assert_allclose(prediction.outputs, states, atol=1e-5)
+    assert prediction.attention["block1"].shape == (2, tiny.HEADS, 1, 16)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "classes", "words", "vit"])

@@ -80,7 +80,10 @@ def write_gpt2(folder, num_blocks=BLOCKS, seed=0):
 
 
 def write_bert(folder, head="words", seed=0):
-    """A BERT whose tokens are `WORDS`. It names words for `[MASK]`, or `CLASSES`, or has states."""
+    """A BERT whose tokens are `WORDS`.
+
+    Its head names `words` for `[MASK]`, `classes` of texts or of `tokens`, a `number`, or `states`.
+    """
     tokenizers = pytest.importorskip("tokenizers")
     numbers = {word: i for i, word in enumerate(WORDS)}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(numbers, unk_token="[UNK]"))
@@ -111,12 +114,19 @@ def write_bert(folder, head="words", seed=0):
         config["id2label"] = dict(enumerate(CLASSES))
         shapes |= dense("bert.pooler.dense", FEATURES, FEATURES)
         shapes |= dense("classifier", FEATURES, len(CLASSES))
-    kind = {"words": "ForMaskedLM", "classes": "ForSequenceClassification"}.get(head, "Model")
+    elif head == "number":
+        shapes |= dense("bert.pooler.dense", FEATURES, FEATURES) | dense("classifier", FEATURES, 1)
+    elif head == "tokens":
+        config["id2label"] = dict(enumerate(CLASSES))
+        shapes |= dense("classifier", FEATURES, len(CLASSES))
+    kinds = {"words": "MaskedLM", "tokens": "TokenClassification", "states": None}
+    kind = kinds.get(head, "SequenceClassification")
+    kind = f"For{kind}" if kind else "Model"
     config["architectures"] = ["Bert" + kind]
     return write(folder, config, shapes, tokenizer, seed)
 
 
-def write_vit(folder, seed=0, teacher=False, channels=1):
+def write_vit(folder, seed=0, teacher=False, channels=1, classes=True):
     """A ViT for images of 8 x 8 pixels in patches of 2 x 2, or a DeiT. Returns the folder."""
     config = {"model_type": "deit" if teacher else "vit", "image_size": 8, "patch_size": 2}
     config["num_channels"] = channels
@@ -136,7 +146,8 @@ def write_vit(folder, seed=0, teacher=False, channels=1):
         shapes |= dense(f"{layer}.intermediate.dense", FEATURES, 24)
         shapes |= dense(f"{layer}.output.dense", 24, FEATURES)
         shapes |= norm(f"{layer}.layernorm_before") | norm(f"{layer}.layernorm_after")
-    shapes |= norm("vit.layernorm") | dense("classifier", FEATURES, len(CLASSES))
+    shapes |= norm("vit.layernorm")
+    shapes |= dense("classifier", FEATURES, len(CLASSES)) if classes else {}
     return write(folder, config, shapes, None, seed)
 
 
