@@ -72,6 +72,17 @@ class Model:
         """
         self.task.warm(self.model, list(self.params.values()), longest)
 
+    def embed(self, texts: str | Sequence[str]) -> np.ndarray:
+        """Computes vectors `(n, features)` of texts with a published encoder.
+
+        A vector is the mean of the states of all tokens, unless the folder has a `modules.json` of
+        sentence-transformers with another rule.
+
+        Raises:
+            UsageError: another kind of model, an empty text, or a rule that is not covered.
+        """
+        return self.task.embed(self.model, list(self.params.values()), texts)
+
     def generate(
         self,
         prompts: str | Sequence[str] = "",

@@ -6,6 +6,7 @@ Each is the kind of task of the same name. It has no data, no training and no re
 import abc
 import dataclasses
 import functools
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,11 +24,17 @@ from flax_attn.data.sets import ImageData, LanguageData, TextData
 from flax_attn.data.text import pad
 from flax_attn.errors import UsageError, shortened
 from flax_attn.models import by_block
-from flax_attn.models.forward import Inputs, Params, in_order
+from flax_attn.models.forward import Inputs, Params, check_finite, in_order
 from flax_attn.models.language import softmax
 from flax_attn.models.sizes import ROWS_OF_LARGE, in_batches, longer, rounded
 from flax_attn.published.families import MOST_READ, read
-from flax_attn.published.folder import HubTokenizer, ModelConfig, read_json, read_tokenizer
+from flax_attn.published.folder import (
+    HubTokenizer,
+    ModelConfig,
+    one_line_of,
+    read_json,
+    read_tokenizer,
+)
 from flax_attn.published.modules import Decoder, Encoder, Stack, VisionTransformer
 from flax_attn.schema import require
 from flax_attn.tasks import ClassesOfImages, ClassesOfTexts
@@ -200,8 +207,11 @@ class Reader(Texts):
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
         """Encodes texts, without what is too long."""
+        return [row[: self.data.max_length] for row in self.whole_rows(texts)]
+
+    def whole_rows(self, texts: Sequence[str]) -> list[list[int]]:
         require(texts and all(text.strip() for text in texts), "a text, got an empty one")
-        return [self.tokenizer.encode(text)[: self.data.max_length] for text in texts]
+        return [self.tokenizer.encode(text) for text in texts]
 
     def inputs(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         tokens, lengths = pad(self.rows(texts))
@@ -221,10 +231,12 @@ class Read(InParts, ClassesOfTexts):
     Attributes:
         mask: the id of `[MASK]`.
         labels: the classes of tokens.
+        folder: of the model.
     """
 
     mask: int | None = None
     labels: tuple[str, ...] = ()
+    folder: Path = Path()
 
     @property
     def reader(self) -> Reader:
@@ -278,6 +290,28 @@ class Read(InParts, ClassesOfTexts):
             return Prediction(computed["outputs"][:, 0], **looks)
         predicted = self.target.predicted(computed["outputs"], texts)
         return dataclasses.replace(predicted, **looks)
+
+    def embed(self, model: nn.Module, params: Sequence[Params], texts: UserInput) -> np.ndarray:
+        """Computes vectors `(n, features)` of texts, as the folder pools its states."""
+        pooling = pooling_of(self.folder, self.reader.data.max_length)
+        rows = self.reader.whole_rows(as_texts(texts))
+        most, around = pooling.max_length, self.reader.tokenizer.around
+        ends = [row[-1:] if row[-1] in around else [] for row in rows]
+        cut = [
+            row if len(row) <= most else row[: most - len(end)] + end
+            for row, end in zip(rows, ends)
+        ]
+        tokens, lengths = pad(cut)
+        inputs = self.reader.to_size({"tokens": tokens, "lengths": lengths})
+        states = np.asarray(self.compute(model, params, inputs)["states"], np.float32)  # (n, t, d)
+        is_real = (
+            np.arange(states.shape[1]) < np.minimum(lengths, pooling.num_pooled)[:, None]
+        )  # (n, t)
+        vectors = np.where(is_real[..., None], states, 0).sum(axis=1)  # (n, d)
+        vectors /= is_real.sum(axis=1, keepdims=True)
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)  # (n, 1)
+        check_finite(vectors)
+        return vectors / norms if pooling.normalized else vectors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -410,13 +444,54 @@ def load(
     reader = Reader(data, tokenizer, None)
     mask = tokenizer.model.token_to_id(MASK)
     mask = tokenizer.model.token_to_id("<mask>") if mask is None else mask
+    options: Options = {"data": data, "recipe": Recipe(), "inputs": reader}
+    options |= {"mask": mask, "folder": folder}
     if model.head == "classes" and model.num_classes == 1:
         target = Number(data, Recipe(), reader, Normalization(0.0, 1.0))
-        return Rated(data, Recipe(), reader, target, mask=mask), model, params
+        return Rated(**options, target=target), model, params
     target = classes_of(reader, names)
     if model.head == "classes":
-        return Read(data, Recipe(), reader, target, mask=mask), model, params
-    return Masked(data, Recipe(), reader, target, mask=mask, labels=labels), model, params
+        return Read(**options, target=target), model, params
+    return Masked(**options, target=target, labels=labels), model, params
+
+
+class Pooling(NamedTuple):
+    """How the states of a text become one vector.
+
+    Attributes:
+        max_length: the number of tokens that are read.
+        num_pooled: the number of first tokens whose mean it is.
+        normalized: whether the vector is divided by its length.
+    """
+
+    max_length: int
+    num_pooled: int
+    normalized: bool = False
+
+
+def pooling_of(folder: Path, max_length: int) -> Pooling:
+    """Reads the rule of sentence-transformers in a folder; without one it is the mean.
+
+    Raises a UsageError for a module or a rule that is not covered.
+    """
+    if not (folder / "modules.json").exists():
+        return Pooling(max_length, max_length)
+    with one_line_of(folder / "modules.json"):
+        modules = json.loads((folder / "modules.json").read_bytes())
+        paths = {one["type"].rsplit(".", 1)[-1]: folder / one["path"] for one in modules}
+    known = {"Transformer", "Pooling", "Normalize"}
+    require(paths.keys() <= known, f"modules of {', '.join(known)} in {folder}, got {[*paths]}")
+    path = folder / "sentence_bert_config.json"
+    most = read_json(path).get("max_seq_length") if path.exists() else None
+    most = min(most or max_length, max_length)
+    path = paths["Pooling"] / "config.json"
+    rule = ModelConfig(read_json(path), path)
+    is_first = rule.get("pooling_mode_cls_token", False)
+    rule.only(pooling_mode_mean_tokens=not is_first, include_prompt=True)
+    rule.unused("word_embedding_dimension")
+    for name in rule.content.keys() - rule.known:
+        rule.only(**{name: False})
+    return Pooling(most, 1 if is_first else most, "Normalize" in paths)
 
 
 def images_of(folder: Path, config: ModelConfig, model: VisionTransformer) -> Task:

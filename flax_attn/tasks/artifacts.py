@@ -79,8 +79,8 @@ class Prediction:
         outputs: of signals the predictions in the user's units, in the shape of the inputs; of
             classes the probabilities `(n, classes)`, the mean over the seeds; of numbers `(n,)`,
             the mean over the seeds; of translations the texts, the best for each. Of a published
-            encoder without a head the states `(n, tokens, features)`, or probabilities of classes of
-        tokens `(n, tokens, classes)`.
+            encoder without a head the states `(n, tokens, features)`, or with classes of tokens
+            their probabilities `(n, tokens, classes)`.
         names: the classes in the order of the probabilities.
         classes: the most probable class of each input.
         tokens: of each text the tokens that the model sees.

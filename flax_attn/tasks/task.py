@@ -215,6 +215,10 @@ class Task:
             f"{self.name}"
         )
 
+    def embed(self, model: nn.Module, params: Sequence[Params], texts: UserInput) -> np.ndarray:
+        """Computes a vector for each text, where the task is of a published encoder of texts."""
+        raise UsageError(f"expected a published encoder of texts, got the task {self.name}")
+
     def compute(
         self, model: nn.Module, params: Sequence[Params], inputs: Inputs
     ) -> dict[str, Tree]:

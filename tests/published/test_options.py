@@ -237,6 +237,38 @@ def test_an_encoder_without_a_head_gives_its_states(folders):
     assert prediction.tokens[1] == ["[CLS]", "a", "dog", "[SEP]"]
 
 
+def write_rule(folder, rule, *modules, most=64):
+    names = {"Transformer": "", "Pooling": "1_Pooling"} | dict.fromkeys(modules, "2_Last")
+    listed = [{"type": f"models.{name}", "path": path} for name, path in names.items()]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": most}))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(rule))
+
+
+def test_a_vector_of_a_text_is_pooled_as_its_folder_says(folders, tmp_path):
+    folder = tiny.write_bert(tmp_path / "states", "states")
+    texts = ["the cat sat on the mat", "a dog"]
+    model = flax_attn.load(folder)
+    states = model.predict(texts).outputs
+    means = np.stack([states[0].mean(axis=0), states[1, :4].mean(axis=0)])
+    np.testing.assert_allclose(model.embed(texts), means, atol=1e-6)
+    write_rule(folder, {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
+    np.testing.assert_allclose(model.embed(texts), states[:, 0], atol=1e-6)
+    write_rule(folder, {"pooling_mode_mean_tokens": True}, "Normalize", most=5)
+    cut = model.predict("the cat sat").outputs.mean(axis=1)  # with [CLS] and [SEP] five tokens
+    units = [row / np.linalg.norm(row) for row in (cut[0], means[1])]
+    np.testing.assert_allclose(model.embed(texts), units, atol=1e-6)
+    write_rule(folder, {"pooling_mode_max_tokens": True})
+    with pytest.raises(UsageError, match="pooling_mode_max_tokens"):
+        model.embed(texts)
+    write_rule(folder, {}, "Dense")
+    with pytest.raises(UsageError, match="Dense"):
+        model.embed(texts)
+    with pytest.raises(UsageError, match="encoder of texts"):
+        flax_attn.load(folders["gpt2"]).embed(texts)
+
+
 def test_an_encoder_gives_a_number_or_classes_of_tokens(folders, capsys):
     texts = ["the cat sat", "a dog"]
     for name in ("number", "tokens"):
