@@ -25,8 +25,8 @@ from flax_attn.models import by_block
 from flax_attn.models.forward import Inputs, Params, check_finite
 from flax_attn.models.language import softmax
 from flax_attn.page.data import safe
-from flax_attn.published.modules import AnyModel, Decoder, Encoder, VisionTransformer
-from flax_attn.published.tasks import Continued, Prepared, Read, Seen
+from flax_attn.published.modules import AnyModel, Decoder, VisionTransformer
+from flax_attn.published.tasks import NO_CLASSES, Continued, Prepared, Read, Seen
 from flax_attn.tasks import replies
 from flax_attn.tasks.asking import MOST_TOKENS, Asked, Settings, View, read
 from flax_attn.types import Json, JsonObject, Options, Tree
@@ -326,13 +326,6 @@ def first_text(task: Continued | Read | Seen, model: AnyModel) -> str:
     return {Continued: FIRST_PROMPT, Seen: ""}.get(type(task), FIRST_TEXT)
 
 
-def has_answer(model: AnyModel) -> bool:
-    """Returns whether a model gives probabilities of an input."""
-    if isinstance(model, Encoder):
-        return model.head == "words" or (model.head == "classes" and model.num_classes > 1)
-    return isinstance(model, Decoder) or model.num_classes > 0
-
-
 def page_data(run: Model) -> JsonObject:
     """Returns what a page shows of a published model: no training and no test."""
     answers = PublishedAnswers(run)
@@ -347,7 +340,7 @@ def page_data(run: Model) -> JsonObject:
         "sentence": f"{blocks} of {of_heads}, {count:,} parameters, from a folder",
         "takes": {Continued: "prompt", Seen: "image"}.get(type(task), "text"),
         "text": first_text(task, model),
-        "has_answer": has_answer(model),
+        "has_answer": task.target.class_names() not in (None, NO_CLASSES),
         "side": min(model.image_size, MOST_SIDE) if isinstance(model, VisionTransformer) else None,
         "attention": [
             {"name": name, "heads": count, "of": "head", "signed": is_linear}

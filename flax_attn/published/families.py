@@ -20,7 +20,7 @@ from flax_attn.errors import UsageError, one_line
 from flax_attn.models.forward import Params
 from flax_attn.published.folder import ModelConfig, StoredWeights, open_arrays, read_json
 from flax_attn.published.modules import ACTIVATIONS, AnyModel, Decoder, Encoder, VisionTransformer
-from flax_attn.published.rotary import frequencies_of
+from flax_attn.published.rotary import frequencies_of, longest_of
 from flax_attn.types import Options, Tree
 
 LINEAR = "linear_attention"
@@ -164,10 +164,6 @@ def phi3(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
     config.unused("auto_map")  # older folders name code of their own, which transformers has since
     model, layout = llama(config, arrays)
     assert isinstance(model, Decoder)
-    rope = config.part("rope_parameters").content or config.part("rope_scaling").content
-    if "longrope" in (rope.get("rope_type"), rope.get("type")):
-        length = config.get("original_max_position_embeddings", model.max_length)
-        model = model.clone(max_length=min(length, model.max_length))
     names = names_of(
         "",
         "layers",
@@ -199,11 +195,12 @@ def granite(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layou
         scale=config.number("attention_multiplier", 1.0),
         embedding_scale=config.number("embedding_multiplier", 1.0),
     )
-    factors: dict[str, float | np.ndarray] = {"norm": 1 / config.number("logits_scaling", 1.0)}
     added = config.number("residual_multiplier", 1.0)
-    for i in range(model.num_blocks):
-        factors |= {f"blocks_{i}/{part}/out": added for part in ("attention", "feed_forward")}
-    return model, layout._replace(factors={**layout.factors, **factors})
+    parts = [
+        f"blocks_{i}/{p}" for i in range(model.num_blocks) for p in ("attention", "feed_forward")
+    ]
+    factors = {"norm": 1 / config.number("logits_scaling", 1.0), **layout.factors}
+    return model, layout._replace(factors=factors | {f"{part}/out": added for part in parts})
 
 
 def smollm3(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
@@ -214,9 +211,8 @@ def smollm3(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layou
     every = config.get("no_rope_layer_interval", 4)
     default = [(i + 1) % every != 0 for i in range(model.num_blocks)]
     has_positions = config.get("no_rope_layers", default)
-    pairs = zip(has_positions, model.frequencies)
-    # pairs that turn by no angle
-    frequencies = tuple(own if has else (0.0,) * len(own) for has, own in pairs)
+    turning = zip(model.frequencies, has_positions)  # else by no angle
+    frequencies = tuple(own if has else (0.0,) * len(own) for own, has in turning)
     return model.clone(frequencies=frequencies), layout
 
 
@@ -365,7 +361,7 @@ def rotary_sizes_of(config: ModelConfig) -> Options:
     sizes = sizes_of(config)
     sizes["num_key_heads"] = config.get("num_key_value_heads", sizes["num_heads"])
     sizes["hidden_features"] = config.get("intermediate_size")
-    return sizes | {"positions": "rotary"}
+    return sizes | {"positions": "rotary", "max_length": longest_of(config)}
 
 
 def rotary_features_of(config: ModelConfig, width: int, share: float) -> int:
@@ -413,11 +409,17 @@ def bert(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
     first = config.get("pad_token_id", 1) + 1 if is_roberta else 0
     sizes = sizes_of(config)
     sizes["max_length"] -= first
-    pooler, classes, word, word_norm, bias = "pooler.dense", "classifier", *HEADS_OF_WORDS[kind]
+    pooler, classes, word, word_norm, bias = (
+        "pooler.dense",
+        "classifier",
+        *HEADS_OF_WORDS[kind].split(),
+    )
     if is_roberta or is_electra:
         pooler, classes = "classifier.dense", "classifier.out_proj"
     if is_electra:
         config.only(hidden_act="gelu")
+        # of a discriminator, which has states like others
+        arrays.read |= {name for name in arrays.files if name.startswith("discriminator_")}
         config.unused("summary_activation summary_type summary_use_proj")
         sizes["embedding_features"] = config.get("embedding_size", 128)
     head = head_of(config, arrays, bias, classes)
@@ -533,15 +535,11 @@ OF_BOTH = (*WRITERS, "ForConditionalGeneration")  # of texts and images
 READERS = ("Model", "ForSequenceClassification", "ForMaskedLM", "ForPreTraining")
 READERS += ("ForTokenClassification",)
 ROBERTAS = ("roberta", "xlm-roberta", "camembert")
-# the layer before the words, its norm, and the biases of words
-HEADS_OF_WORDS = {
-    "bert": [
-        f"cls.predictions.{own}" for own in ("transform.dense", "transform.LayerNorm", "bias")
-    ],
-    "electra": [
-        f"generator_{own}" for own in ("predictions.dense", "predictions.LayerNorm", "lm_head.bias")
-    ],
-    **dict.fromkeys(ROBERTAS, ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")),
+HEADS_OF_WORDS = {  # the layer before the words, its norm, and the biases of words
+    "bert": "cls.predictions.transform.dense cls.predictions.transform.LayerNorm"
+    " cls.predictions.bias",
+    "electra": "generator_predictions.dense generator_predictions.LayerNorm generator_lm_head.bias",
+    **dict.fromkeys(ROBERTAS, "lm_head.dense lm_head.layer_norm lm_head.bias"),
 }
 SEERS = ("Model", "ForImageClassification", "ForImageClassificationWithTeacher")
 OF_DECODERS = ("rotary_emb.inv_freq", "attention.bias", "attention.masked_bias")
@@ -549,26 +547,14 @@ OF_GPT2 = (".attn.bias", ".attn.masked_bias", "lm_head.weight")
 OF_IMAGES = ("pooler.dense.weight", "pooler.dense.bias")
 OF_ENCODERS = ("position_ids", "decoder.weight", "decoder.bias", *OF_IMAGES)
 OF_ENCODERS += ("seq_relationship.weight", "seq_relationship.bias", "generator_lm_head.weight")
-# of ELECTRA's discriminator, which has states like others
-OF_ENCODERS += tuple(
-    f"discriminator_predictions.{layer}.{own}"
-    for layer in ("dense", "dense_prediction")
-    for own in ("weight", "bias")
-)
 HYBRIDS = ("qwen3_next", "qwen3_5", "qwen3_5_text")
 LLAMAS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo2")
-LLAMAS += ("olmo3",)
-NEAR_LLAMAS = {"phi3": phi3, "olmo": olmo, "granite": granite, "smollm3": smollm3}
+DECODERS = dict.fromkeys((*LLAMAS, "olmo3"), llama) | {"olmo": olmo, "phi": phi, "phi3": phi3}
+DECODERS |= {"granite": granite, "smollm3": smollm3, "starcoder2": starcoder2}
 FAMILIES = {
     "gpt2": Family(gpt2, ("transformer.",), OF_GPT2, WRITERS),
     "gpt_neox": Family(gpt_neox, ("gpt_neox.",), OF_DECODERS, WRITERS),
-    "phi": Family(phi, ("model.",), OF_DECODERS, WRITERS),
-    **dict.fromkeys(LLAMAS, Family(llama, ("model.",), OF_DECODERS, WRITERS)),
-    "starcoder2": Family(starcoder2, ("model.",), OF_DECODERS, WRITERS),
-    **{
-        kind: Family(build, ("model.",), OF_DECODERS, WRITERS)
-        for kind, build in NEAR_LLAMAS.items()
-    },
+    **{key: Family(own, ("model.",), OF_DECODERS, WRITERS) for key, own in DECODERS.items()},
     **dict.fromkeys(HYBRIDS, Family(hybrid, ("model.", "language_model."), OF_DECODERS, OF_BOTH)),
     **dict.fromkeys(
         HEADS_OF_WORDS, Family(bert, ("bert.", "roberta.", "electra."), OF_ENCODERS, READERS)

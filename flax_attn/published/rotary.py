@@ -46,6 +46,14 @@ def frequencies_of(
     return tuple(own for own, _ in per_block), tuple(magnitude for _, magnitude in per_block)
 
 
+def longest_of(config: ModelConfig) -> int:
+    """Returns the number of positions that `frequencies_of` is right for."""
+    longest = config.get("max_position_embeddings")
+    rope = config.part("rope_parameters" if "rope_parameters" in config.content else "rope_scaling")
+    is_long = "longrope" in (rope.content.get("rope_type"), rope.content.get("type"))
+    return min(trained_length_of(config, rope), longest) if is_long else longest
+
+
 def trained_length_of(config: ModelConfig, part: ModelConfig) -> int:
     """Returns the number of positions in training, before positions were scaled."""
     name = "original_max_position_embeddings"

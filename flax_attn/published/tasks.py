@@ -28,13 +28,7 @@ from flax_attn.models.forward import Inputs, Params, check_finite, in_order
 from flax_attn.models.language import softmax
 from flax_attn.models.sizes import ROWS_OF_LARGE, in_batches, longer, rounded
 from flax_attn.published.families import MOST_READ, read
-from flax_attn.published.folder import (
-    HubTokenizer,
-    ModelConfig,
-    one_line_of,
-    read_json,
-    read_tokenizer,
-)
+from flax_attn.published.folder import HubTokenizer, ModelConfig, read_json, read_tokenizer
 from flax_attn.published.modules import Decoder, Encoder, Stack, VisionTransformer
 from flax_attn.schema import require
 from flax_attn.tasks import ClassesOfImages, ClassesOfTexts
@@ -283,9 +277,8 @@ class Read(InParts, ClassesOfTexts):
         if model.head == "states":
             return Prediction(computed["states"][:, :length], **looks)
         if model.head == "tokens":
-            states = jnp.asarray(computed["states"][:, :length])
-            shares = softmax(by_block.end(model, params[0], states))
-            return Prediction(np.asarray(shares), list(self.labels), **looks)
+            shares = softmax(by_block.end(model, params[0], jnp.asarray(computed["states"])))
+            return Prediction(np.asarray(shares)[:, :length], list(self.labels), **looks)
         if model.num_classes == 1:
             return Prediction(computed["outputs"][:, 0], **looks)
         predicted = self.target.predicted(computed["outputs"], texts)
@@ -293,25 +286,19 @@ class Read(InParts, ClassesOfTexts):
 
     def embed(self, model: nn.Module, params: Sequence[Params], texts: UserInput) -> np.ndarray:
         """Computes vectors `(n, features)` of texts, as the folder pools its states."""
-        pooling = pooling_of(self.folder, self.reader.data.max_length)
+        most, num_pooled, normalized = pooling_of(self.folder, self.reader.data.max_length)
         rows = self.reader.whole_rows(as_texts(texts))
-        most, around = pooling.max_length, self.reader.tokenizer.around
-        ends = [row[-1:] if row[-1] in around else [] for row in rows]
-        cut = [
-            row if len(row) <= most else row[: most - len(end)] + end
-            for row, end in zip(rows, ends)
-        ]
-        tokens, lengths = pad(cut)
+        for row in rows:  # the last token, if there is one after every text, stays
+            end = row[-1:] if row[-1] in self.reader.tokenizer.around else []
+            row[:] = row if len(row) <= most else row[: most - len(end)] + end
+        tokens, lengths = pad(rows)
         inputs = self.reader.to_size({"tokens": tokens, "lengths": lengths})
         states = np.asarray(self.compute(model, params, inputs)["states"], np.float32)  # (n, t, d)
-        is_real = (
-            np.arange(states.shape[1]) < np.minimum(lengths, pooling.num_pooled)[:, None]
-        )  # (n, t)
-        vectors = np.where(is_real[..., None], states, 0).sum(axis=1)  # (n, d)
-        vectors /= is_real.sum(axis=1, keepdims=True)
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)  # (n, 1)
+        number = np.minimum(lengths, num_pooled)[:, None]  # (n, 1)
+        is_pooled = np.arange(states.shape[1]) < number  # (n, t)
+        vectors = np.where(is_pooled[..., None], states, 0).sum(axis=1) / number  # (n, d)
         check_finite(vectors)
-        return vectors / norms if pooling.normalized else vectors
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if normalized else vectors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -455,35 +442,20 @@ def load(
     return Masked(**options, target=target, labels=labels), model, params
 
 
-class Pooling(NamedTuple):
-    """How the states of a text become one vector.
-
-    Attributes:
-        max_length: the number of tokens that are read.
-        num_pooled: the number of first tokens whose mean it is.
-        normalized: whether the vector is divided by its length.
-    """
-
-    max_length: int
-    num_pooled: int
-    normalized: bool = False
-
-
-def pooling_of(folder: Path, max_length: int) -> Pooling:
-    """Reads the rule of sentence-transformers in a folder; without one it is the mean.
+def pooling_of(folder: Path, most: int) -> tuple[int, int, bool]:
+    """Reads how sentence-transformers pools: the number of tokens that are read, of how many first
+    ones a vector is the mean, and whether it has the length 1.
 
     Raises a UsageError for a module or a rule that is not covered.
     """
     if not (folder / "modules.json").exists():
-        return Pooling(max_length, max_length)
-    with one_line_of(folder / "modules.json"):
-        modules = json.loads((folder / "modules.json").read_bytes())
-        paths = {one["type"].rsplit(".", 1)[-1]: folder / one["path"] for one in modules}
+        return most, most, False
+    modules = json.loads((folder / "modules.json").read_bytes())
+    paths = {one["type"].rsplit(".", 1)[-1]: folder / one["path"] for one in modules}
     known = {"Transformer", "Pooling", "Normalize"}
     require(paths.keys() <= known, f"modules of {', '.join(known)} in {folder}, got {[*paths]}")
     path = folder / "sentence_bert_config.json"
-    most = read_json(path).get("max_seq_length") if path.exists() else None
-    most = min(most or max_length, max_length)
+    most = min(read_json(path).get("max_seq_length") or most, most) if path.exists() else most
     path = paths["Pooling"] / "config.json"
     rule = ModelConfig(read_json(path), path)
     is_first = rule.get("pooling_mode_cls_token", False)
@@ -491,7 +463,7 @@ def pooling_of(folder: Path, max_length: int) -> Pooling:
     rule.unused("word_embedding_dimension")
     for name in rule.content.keys() - rule.known:
         rule.only(**{name: False})
-    return Pooling(most, 1 if is_first else most, "Normalize" in paths)
+    return most, 1 if is_first else most, "Normalize" in paths
 
 
 def images_of(folder: Path, config: ModelConfig, model: VisionTransformer) -> Task:
