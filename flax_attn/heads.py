@@ -1,4 +1,4 @@
-"""Which heads of a model matter: heads that are cut, scaled or patched, and what each of them adds.
+"""What a model computes where, and which heads matter: heads that are cut, scaled or patched.
 
 A head has the path of its layer in the model, such as `blocks_1/attention`, and a number from 0. A
 model is a Flax module that returns its outputs, alone or first of a tuple. The parts of its blocks,
@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 from flax_attn.attention import Lens
 from flax_attn.attention.arrays import with_rank
 from flax_attn.attention.checks import as_array
+from flax_attn.attention.lens import also
 from flax_attn.models import by_block
 from flax_attn.models.by_block import InBlocks
 from flax_attn.models.calls import (
@@ -46,6 +47,14 @@ PerHead = Mapping[str, Float[Array, " heads"]]  # a number for each head, by the
 Objective = Callable[[Tree], Float[Array, ""]]  # from the outputs of a model to one number
 
 
+CONTEXTS = "*context"  # the sites of what heads say
+
+
+def _layer_of(site: str) -> str:
+    """Returns the path of the layer of a site."""
+    return site.rpartition("/")[0]
+
+
 def _times(context: Array, name: str, numbers: PerHead) -> Array:
     """Multiplies contexts `(..., heads, e)` by the numbers `(heads,)` of a layer."""
     return jax.vmap(jnp.multiply, (-2, 0), -2)(context, as_array(numbers[name]))
@@ -60,11 +69,11 @@ class _OfLayers(Lens):
     def __init__(self, paths: Iterable[str], change: Callable[[str, Array], Array]) -> None:
         self.paths, self.there = set(paths), set()
 
-        def change_known(name: str, context: Array) -> Array:
-            self.there.add(name)
+        def change_known(site: str, context: Array) -> Array:
+            self.there.add(name := _layer_of(site))
             return change(name, context) if name in self.paths else context
 
-        super().__init__(change_contexts=change_known)
+        super().__init__(change={CONTEXTS: change_known})
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
@@ -113,6 +122,88 @@ def patched(contexts: Mapping[str, Float[Array, "*b q heads e"]], shares: PerHea
     return _OfLayers(shares, change)
 
 
+@compiled
+def read(
+    model: "Model", params: Params, inputs: Inputs, patterns: tuple[str, ...] = ("*",)
+) -> dict[str, Array]:
+    """Returns the arrays of a model's sites, by name.
+
+    - `BLOCK/before`, `middle` and `after`: the states `(..., t, d)` before a block, after its
+      attention, and after its feed-forward network.
+    - `LAYER/query`, `key` and `value`: as projected, `(..., t, heads, width)`, with key heads for
+      keys and values, before positions turn them.
+    - `LAYER/scores` and `weights`: `(..., heads, q, k)`. Scores are those before temperature and
+      mask.
+    - `LAYER/context`: what heads say, `(..., t, heads, width)`.
+    - `LAYER/output`: of an attention or a feed-forward network, `(..., t, d)`.
+
+    Paths of layers and blocks are those of their parameters, such as `blocks_0/attention`.
+    `Lens(change=...)` changes the same sites.
+
+    Args:
+        patterns: of the sites that are read, as in `fnmatch`; `("*/query", "*/after")`.
+
+    Raises:
+        ValueError: a site in a loop, and one that is computed twice.
+    """
+    found, trace = {}, get_opaque_trace_state()
+
+    def keep(site: str, array: Array) -> Array:
+        if get_opaque_trace_state() != trace:
+            raise ValueError(f"expected no loop, for {site!r}")
+        if found.setdefault(site, array) is not array:
+            raise ValueError(f"expected one computation, for {site!r}")
+        return array
+
+    with also(patterns, keep):
+        outputs_of(model, params, inputs)
+    return found
+
+
+def attributed(
+    model: "Model",
+    params: Params,
+    inputs: Inputs,
+    measure: Objective,
+    source: Mapping[str, Array],
+) -> dict[str, Array]:
+    """Estimates what patching does at all sites of a source, by one derivative.
+
+        (other - own) * d measure / d own
+
+    A sum over some numbers estimates by how much the measure rises if they alone are replaced by
+    those of the source: over a head's positions and width, what `effects(source=...)` computes one
+    head after another. It is of first order.
+
+    Source: Nanda 2023 (neelnanda.io, attribution patching).
+
+    Args:
+        source: arrays by site, of `read` on other inputs, or what broadcasts to them.
+    """
+    return _attributed(model, params, inputs, dict(source), measure=measure)
+
+
+@compiled
+def _attributed(
+    model: "Model", params: Params, inputs: Inputs, source: dict[str, Array], measure: Objective
+) -> dict[str, Array]:
+    own = {}
+
+    def measured(added: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+        def add(site: str, array: Array) -> Array:
+            own[site] = array
+            return array + added[site]
+
+        with also(source, add):
+            number = _measured(measure, outputs_of(model, params, inputs))
+        return number, own
+
+    shapes = read(model, params, inputs, tuple(source))
+    zeros = jax.tree.map(jnp.zeros_like, shapes)
+    slopes, own = jax.grad(measured, has_aux=True)(zeros)
+    return {site: (source[site] - own[site]) * slopes[site] for site in zeros}
+
+
 def contexts_of(model: "Model", params: Params, inputs: Inputs) -> dict[str, Array]:
     """Returns what each head says, `(..., q, heads, e)`, by the path of its layer.
 
@@ -127,12 +218,12 @@ def contexts_of(model: "Model", params: Params, inputs: Inputs) -> dict[str, Arr
 def _contexts(model: "Model", params: Params, inputs: Inputs) -> dict[str, Array]:
     contexts, trace = {}, get_opaque_trace_state()
 
-    def keep(name: str, context: Array) -> Array:
-        if name in contexts or get_opaque_trace_state() != trace:
+    def keep(site: str, context: Array) -> Array:
+        if (name := _layer_of(site)) in contexts or get_opaque_trace_state() != trace:
             raise ValueError(f"expected one call of each attention and no loop, for {name!r}")
         return contexts.setdefault(name, context)
 
-    with Lens(change_contexts=keep):
+    with also(CONTEXTS, keep):
         outputs_of(model, params, inputs)
     if not contexts:
         raise ValueError("expected a model with attention in heads, got one without")
@@ -240,13 +331,13 @@ def _patched_block(
     """
     contexts = {}
 
-    def change(path: str, context: Array) -> Array:
-        if (name := path.partition("/")[2]) in patch:  # its path within the block
+    def change(site: str, context: Array) -> Array:
+        if (name := _layer_of(site).partition("/")[2]) in patch:  # its path within the block
             other, shares = patch[name]
             context = context + shares[:, None, :, None] * (other - context)
         return contexts.setdefault(name, context)
 
-    with Lens(change_contexts=change):
+    with Lens(change={CONTEXTS: change}):
         options: Tree = {"cache": None, "lengths": lengths, "need_weights": False}
         x, *_ = model.apply({"params": params}, number, x, **options, method="block")
     return x, contexts
@@ -274,7 +365,7 @@ def direct(model: "Model", params: Params, inputs: Inputs, measure: Objective) -
     contexts = contexts_of(model, params, inputs)
 
     def measured(contexts: dict[str, Array]) -> Array:
-        with Lens(change_contexts=lambda name, _: contexts[name]):
+        with Lens(change={CONTEXTS: lambda site, _: contexts[_layer_of(site)]}):
             return _measured(measure, outputs_of(model, params, inputs, along_residuals()))
 
     slopes = jax.grad(measured)(contexts)

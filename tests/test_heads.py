@@ -161,8 +161,11 @@ def test_a_head_that_is_cut_has_zero_rows_in_out_to_the_last_bit(name):
     expected = outputs_of(model, without(params, cut), inputs)
     assert np.abs(expected - before).max() > 1e-3
     factors = {path: ones[path].at[jnp.array(numbers)].set(0) for path, numbers in cut.items()}
-    no_weights = lambda name, own: own.at[:, jnp.array(cut[name])].set(0) if name in cut else own
-    for own in (heads.cut(cut), heads.scaled(factors), Lens(change_weights=no_weights)):
+    no_weights = {
+        f"{path}/weights": lambda site, own, numbers=numbers: own.at[:, jnp.array(numbers)].set(0)
+        for path, numbers in cut.items()
+    }
+    for own in (heads.cut(cut), heads.scaled(factors), Lens(change=no_weights)):
         with own:
             assert_array_equal(outputs_of(model, params, inputs), expected)
     assert_array_equal(outputs_of(model, params, inputs), before)

@@ -298,7 +298,7 @@ def dot_product_attention(
     options = dropout_rate, dropout_rng, chunk_size, need_weights, across
     call = make_call(query, key, value, score, masked_softmax, *options, in_heads=True, **limits)
     context, weights = heads_last(compute(call), call.visible.weights_shape)  # (..., q, heads, e)
-    return Attended(lens.changed_context("", context), weights)
+    return Attended(lens.at("", "context", context), weights)
 
 
 class Form(NamedTuple):

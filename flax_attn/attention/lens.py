@@ -2,14 +2,18 @@
 
     weights = normalizer(scores / temperature, mask=mask & lens mask)
 
+A lens also reads and changes what models compute at named *sites*, such as
+`blocks_0/attention/query`: the path of a layer, and a part of what it computes.
+
 `attend` and all layers look through the lens that is entered. JAX keeps it in the key of every
 compiled program. So a function that was compiled before is compiled again within the lens, and
 the first program serves again after it.
 """
 
+import fnmatch
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import jax
@@ -28,7 +32,7 @@ from flax_attn.types import UserInput
 if TYPE_CHECKING:
     from flax_attn.attention.core import Call
 
-Change = Callable[[str, Array], ArrayLike]  # (name of the attention, array) -> array
+Change = Callable[[str, Array], ArrayLike]  # (site, array) -> array
 
 _context = jax.make_user_context(None)  # a `_Key`, or None without a lens
 
@@ -69,13 +73,10 @@ class Lens:
             hops, from position 0 on. `InputAttentionCell` has one query, at position 0.
         keep_scores: whether `scores` has the scores of each attention. All scores of an attention
             then exist at once, on one device.
-        change_weights: a function `(name, weights) -> weights` of the weights `(..., q, k)`, or
-            `(..., heads, q, k)`, after the normaliser and before dropout. All weights of an
-            attention then exist at once, on one device. The name is the path of the layer in its
-            model, such as `blocks_1/attention`. It is empty for a layer that is the whole model,
-            and for the functions of attention.
-        change_contexts: a function `(name, context) -> context` of what the heads say,
-            `(..., q, heads, e)`, before the projection `out`. Attention without heads has none.
+        change: functions `(site, array) -> array` by patterns of sites, such as `*/context` or
+            `blocks_[01]/after`, as in `fnmatch`. Those whose pattern fits a site are called in
+            order. All scores and weights of an attention whose scores or weights are changed exist
+            at once, on one device. The sites of a model are those of `heads.read`.
 
     Raises:
         TypeError: a temperature that is no number, or a mask that is not boolean.
@@ -93,15 +94,14 @@ class Lens:
         normalizer: Normalizer | None = None,
         mask: PerPair | None = None,
         keep_scores: bool = False,
-        change_weights: Change | None = None,
-        change_contexts: Change | None = None,
+        change: Mapping[str, Change] | None = None,
     ) -> None:
         is_set = temperature is not None
         self.temperature = as_positive("temperature", temperature) if is_set else None
         self.normalizer = normalizer
         self.mask = _copied(mask)
         self.keep_scores = keep_scores
-        self.change_weights, self.change_contexts = change_weights, change_contexts
+        self.change = dict(change or {})
         self._key = _Key.of(self)
         self._within = []  # a context for each time that it was entered
         self._scores, self._trace = [], None
@@ -137,15 +137,14 @@ class _Key:
         self.lens = weakref.ref(lens)
         mask = _reference(lens.mask) if callable(lens.mask) else _contents(lens.mask)
         numbers = _contents(lens.temperature), mask
-        functions = lens.normalizer, lens.change_weights, lens.change_contexts
-        self.settings = *numbers, *map(_reference, functions), lens.keep_scores
+        functions = _reference(lens.normalizer), *map(_reference, lens.change.values())
+        self.settings = *numbers, *functions, *lens.change, lens.keep_scores
 
     @classmethod
     def of(cls, lens: Lens) -> "_Key | None":
         """Makes the key of a lens; None where nothing is set, as without a lens."""
         settings = lens.temperature, lens.normalizer, lens.mask
-        settings += lens.change_weights, lens.change_contexts
-        is_set = lens.keep_scores or any(setting is not None for setting in settings)
+        is_set = lens.keep_scores or lens.change or any(own is not None for own in settings)
         return cls(lens) if is_set else None
 
     def __eq__(self, other: object) -> bool:
@@ -160,6 +159,52 @@ def current() -> Lens | None:
     return None if _context.value is None else _context.value.lens()
 
 
+def also(pattern: str | Iterable[str], change: Change) -> Lens:
+    """Makes a lens with the settings of the one that is entered, and one more change at the end."""
+    outer = current() or Lens()
+
+    def after(first: Change | None) -> Change:
+        if first is None:
+            return change
+        return lambda site, array: change(site, jnp.asarray(first(site, array), array.dtype))
+
+    patterns = [pattern] if isinstance(pattern, str) else pattern
+    changes = outer.change | {own: after(outer.change.get(own)) for own in patterns}
+    return Lens(
+        temperature=outer.temperature,
+        normalizer=outer.normalizer,
+        mask=outer.mask,
+        change=changes,
+    )
+
+
+def site(layer: str, part: str) -> str:
+    """Returns the name of a part of what a layer computes; a layer without a path has the part."""
+    return f"{layer}/{part}" if layer else part
+
+
+def at(layer: str, part: str, array: Array) -> Array:
+    """Lets the lens change the array of a site.
+
+    Raises:
+        ValueError: a change that returns another shape.
+    """
+    lens = current()
+    for pattern, change in lens.change.items() if lens else ():
+        if fnmatch.fnmatchcase(name := site(layer, part), pattern):
+            result = jnp.asarray(change(name, array))
+            if result.shape != array.shape:
+                raise ValueError(f"expected {array.shape} of {name!r}, got {result.shape}")
+            array = result.astype(array.dtype)
+    return array
+
+
+def changes(lens: Lens, layer: str, *parts: str) -> bool:
+    """Returns whether a lens changes one of these parts of a layer."""
+    names = [site(layer, part) for part in parts]
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in lens.change)
+
+
 def look_through(call: "Call") -> "Call":
     """Applies the lens that is entered to a call of attention.
 
@@ -171,7 +216,7 @@ def look_through(call: "Call") -> "Call":
         return call
     normalizer = _normalizer(lens, call.normalizer, call.visible)
     call = call._replace(visible=call.visible.under_lens(lens.mask))
-    if lens.keep_scores or lens.change_weights is not None:
+    if lens.keep_scores or changes(lens, call.name, "scores", "weights"):
         on_ring = call.across is not None and call.across.ring
         if lens.keep_scores and 0 in call.visible.shape:  # no normaliser is called
             _keep(lens, jnp.zeros(call.visible.weights_shape))
@@ -208,14 +253,6 @@ def normalized(normalizer: Normalizer, scores: Array, name: str) -> Array:
     return weigh(scores[..., None, :], mask=mask)[..., 0, :]  # (..., k)
 
 
-def changed_context(name: str, context: Array) -> Array:
-    """Lets the lens change a context `(..., q, heads, e)`, if there is one that changes any."""
-    lens = current()
-    if lens is None or lens.change_contexts is None:
-        return context
-    return _changed("change_contexts", lens.change_contexts, name, context)
-
-
 def change_of_linear(
     name: str, shape: tuple[int, ...], has_past: bool
 ) -> Callable[[Array], Array] | None:
@@ -224,7 +261,8 @@ def change_of_linear(
     Temperature and normaliser have no place there, and a mask zeroes weights.
     """
     lens = current()
-    if lens is None or (lens.mask is None and lens.change_weights is None and not lens.keep_scores):
+    is_changed = lens is not None and changes(lens, name, "weights")
+    if lens is None or (lens.mask is None and not is_changed and not lens.keep_scores):
         return None
     if has_past:
         check_no_mask("a state, which has no single tokens")
@@ -235,9 +273,7 @@ def change_of_linear(
         if lens.keep_scores:
             _keep(lens, whole)
         whole = whole if mask is None else jnp.where(mask, whole, 0)
-        if lens.change_weights is not None:
-            whole = _changed("change_weights", lens.change_weights, name, whole)
-        return whole.reshape(weights.shape)
+        return at(name, "weights", whole).reshape(weights.shape)
 
     return change
 
@@ -292,35 +328,23 @@ def _normalizer(lens: Lens, layers: Normalizer, visible: Visibility) -> Normaliz
 
 
 def _of_divided(lens: Lens, normalizer: Normalizer, visible: Visibility, name: str) -> Normalizer:
-    """Wraps a normaliser: keeps the scores if the lens asks for them, divides them, and lets the
-    lens change the weights.
-    """
+    """Wraps a normaliser: the lens gets the scores, divides them, and gets the weights."""
+
+    def changed(part: str, array: Array) -> Array:
+        if not changes(lens, name, part):
+            return array
+        whole = array.reshape(visible.weights_shape)  # (..., heads, q, k)
+        return at(name, part, whole).reshape(array.shape)  # with groups, if there were any
 
     @functools.wraps(normalizer)
     def weigh(scores: Array, mask: Array | None = None) -> Array:
         if lens.keep_scores:
             _keep(lens, scores.reshape(visible.weights_shape))  # (..., heads, q, k), without groups
-        weights = normalizer(_quotient(scores, lens.temperature), mask=mask)
-        if lens.change_weights is None:
-            return weights
-        whole = weights.reshape(visible.weights_shape)  # (..., heads, q, k)
-        changed = _changed("change_weights", lens.change_weights, name, whole)
-        return changed.reshape(weights.shape)  # with groups, if there were any
+        scores = changed("scores", scores)
+        return changed("weights", normalizer(_quotient(scores, lens.temperature), mask=mask))
 
     weigh.across_queries = needs_all_queries(normalizer)  # pyright: ignore
     return weigh
-
-
-def _changed(setting: str, change: Change, name: str, array: Array) -> Array:
-    """Calls a function of the lens, and returns its result in the dtype of what it got.
-
-    Raises:
-        ValueError: a result of another shape.
-    """
-    result = jnp.asarray(change(name, array))
-    if result.shape != array.shape:
-        raise ValueError(f"expected {array.shape} from {setting} of {name!r}, got {result.shape}")
-    return result.astype(array.dtype)
 
 
 def _divided(call: "Call", temperature: float | Array | None) -> "Call":

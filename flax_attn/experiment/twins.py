@@ -51,7 +51,7 @@ def twins_of(config: Config) -> dict[str, tuple[ConfigValues, Lens]]:
     """Returns the configs of the twins, and the lens under which each is trained, by name."""
     twins = {UNIFORM: (config.values, Lens(normalizer=uniform))}
     if config.model["name"] in NO_OTHER_PATH:
-        twins[IDENTITY] = config.values, Lens(normalizer=uniform, change_weights=identity)
+        twins[IDENTITY] = config.values, Lens(normalizer=uniform, change={"*weights": identity})
     name, _, variant = config.name.partition(":")
     if config.values["data"]["name"] == "shapes" and name != "shapes_cnn":
         known = f"shapes_cnn:{variant}" if variant in ("quick", "tutorial") else "shapes_cnn"

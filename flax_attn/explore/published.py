@@ -310,7 +310,7 @@ class PublishedAnswers:
             normalizer=NORMALIZERS[normalizer],
             mask=lambda query, key: traced.visible(query, key, None),
             keep_scores=tell is not None,
-            change_contexts=change,
+            change={"*context": change},
         )
 
 

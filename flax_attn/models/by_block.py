@@ -70,8 +70,7 @@ def of_block(model: InBlocks, params: Params, i: int) -> tuple[int, Params]:
     It is the block itself within a lens that changes layers by their names.
     """
     lens = current()
-    by_name = lens is not None and (lens.change_weights or lens.change_contexts)
-    number = i if by_name else model.alike(i)
+    number = i if lens is not None and lens.change else model.alike(i)
     return number, {**outside(params), f"blocks_{number}": params[f"blocks_{i}"]}
 
 

@@ -258,14 +258,14 @@ def test_a_lens_masks_tokens_and_changes_weights_and_contexts():
         (masked, _), _ = attended(arrays)
     change = weights[..., 3].swapaxes(1, 2)[..., None] * arrays[2][:, [3]].repeat(G, axis=-2)
     np.testing.assert_allclose(context - masked, change, atol=1e-5)
-    with Lens(change_weights=lambda name, weights: 2 * weights):
+    with Lens(change={"weights": lambda site, weights: 2 * weights}):
         (doubled, _), _ = attended(arrays)
     np.testing.assert_allclose(doubled, 2 * context, atol=1e-5)
     with lens, pytest.raises(ValueError, match="mask"):
         attended(arrays, state=np.zeros((B, H, D, E)))
     layer, x = LinearAttention(2), jnp.ones((1, 3, 8))
     params = layer.init(jax.random.key(0), x)
-    with Lens(change_contexts=lambda name, context: 0 * context):
+    with Lens(change={"context": lambda site, context: 0 * context}):
         assert not layer.apply(params, x).context.any()
 
 

@@ -415,7 +415,7 @@ def test_layers_that_return_no_weights_stand_in_a_sequential():
     chex.assert_shape(module(X), (B, D))
     np.testing.assert_allclose(module(X), linen.apply(variables, X), atol=1e-5)
     seen = []
-    with fa.Lens(change_weights=lambda name, weights: seen.append(weights) or weights):
+    with fa.Lens(change={"*weights": lambda site, weights: seen.append(weights) or weights}):
         module(X)
     assert len(seen) == 4
 
@@ -522,13 +522,13 @@ def test_a_lens_knows_layers_by_their_paths():
     call = nnx.jit(lambda model: model(X))
     before, names = call(model), []
 
-    def change(name, weights):
-        names.append(name)
-        return jnp.full_like(weights, 1 / T) if name == "blocks/1/attention" else weights
+    def change(site, weights):
+        names.append(site)
+        return jnp.full_like(weights, 1 / T) if site == "blocks/1/attention/weights" else weights
 
-    with fa.Lens(change_weights=change):
+    with fa.Lens(change={"*weights": change}):
         after = call(model)
-    assert names == ["blocks/0/attention", "blocks/1/attention"]
+    assert names == ["blocks/0/attention/weights", "blocks/1/attention/weights"]
     np.testing.assert_array_equal(after.weights[0], before.weights[0])
     np.testing.assert_allclose(after.weights[1], 1 / T)
     chex.assert_trees_all_equal(call(model), before)

@@ -233,8 +233,8 @@ REFUSED = {
             "mask",
         ),
         "a lens that changes the shape": (
-            in_lens(attend(), change_weights=lambda name, weights: weights[..., 0]),
-            "change_weights",
+            in_lens(attend(), change={"weights": lambda site, weights: weights[..., 0]}),
+            "weights",
         ),
         "scores that cannot leave": (
             in_lens(jax.jit(attend()), keep_scores=True),

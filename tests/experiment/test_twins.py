@@ -23,7 +23,7 @@ def test_uniform_weights_are_the_mean_of_what_is_visible():
     np.testing.assert_array_equal(twins.uniform(scores, mask=mask), [expected] * 2)
     np.testing.assert_array_equal(twins.uniform(scores), np.full((2, 3, 4), 0.25))
     query, value = jnp.ones((1, 3, 1, 2)), jnp.arange(6.0).reshape(1, 3, 1, 2)
-    with Lens(normalizer=twins.uniform, change_weights=twins.identity):
+    with Lens(normalizer=twins.uniform, change={"*weights": twins.identity}):
         context, _ = dot_product_attention(query, query, value)
     np.testing.assert_array_equal(context, value)  # each position has its own
     with Lens(normalizer=twins.uniform):

@@ -76,7 +76,7 @@ def test_masking_a_token_takes_its_weights_alone_where_there_is_no_softmax():
     masked = ask(hidden=[strongest])
     expected = weights(plain) * (np.arange(weights(plain).shape[1]) != strongest)
     np.testing.assert_allclose(weights(masked), expected, atol=1e-6)
-    with Lens(change_weights=lambda _, own: own.at[..., strongest].set(0)):
+    with Lens(change={"*weights": lambda _, own: own.at[..., strongest].set(0)}):
         predicted = run.predict(text).outputs[0]
     shares = [numbers_of(reply["outputs"]) for reply in (plain, masked, hot)]
     assert np.abs(shares[1] - shares[0]).max() > 1e-3

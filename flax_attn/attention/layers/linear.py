@@ -184,6 +184,10 @@ class LinearAttentionBase(InHeads):
         if sizes.key_heads < self.num_heads:  # each value head has its own state
             shared = self.num_heads // sizes.key_heads
             query, key = (jnp.repeat(array, shared, axis=-2) for array in (query, key))
+        query, key, value = (
+            lens.at(self._path(), part, array)
+            for part, array in (("query", query), ("key", key), ("value", value))
+        )
         has_strength, wants = "strength" in widths, self._wants(need_weights)
         (context, weights), state = linear_attention(
             query,
@@ -202,9 +206,10 @@ class LinearAttentionBase(InHeads):
         context = self._normed("context_norm", context)
         if self.output_gate:
             context = context * nn.silu(linear("gate").reshape(context.shape))
-        context = lens.changed_context(self._path(), context)
+        context = lens.at(self._path(), "context", context)
         out = features if self.out_features is None else self.out_features
         context = self._linear("out", out, context.reshape(*rows, length, -1))  # (..., t, out)
+        context = lens.at(self._path(), "output", context)
         return self._returned(Attended(context, weights), need_weights), state, past
 
     def _log_decay(self, steps: Array) -> Array:

@@ -325,6 +325,7 @@ class MultiHeadBase(InHeads):
         width, sizes = keys.shape[-1], (self.num_heads, values.shape[-1])
         shown = hide(query, has_key)  # (..., q, d)
         queries = self._project("query", (self.num_heads, width), shown)
+        queries = lens.at(self._path(), "query", queries)
         queries = self._turned(queries, offset)  # (..., q, heads, width)
         call = Call(
             queries,
@@ -347,9 +348,10 @@ class MultiHeadBase(InHeads):
         if gate is not None:
             attended = attended._replace(context=attended.context * gate)
         context, weights = heads_last(attended, visible.shape)  # (..., q, heads, width)
-        context = lens.changed_context(self._path(), context)
+        context = lens.at(self._path(), "context", context)
         features = query.shape[-1] if self.out_features is None else self.out_features
         context = self._project("out", features, context, axis=(-2, -1))  # (..., q, features)
+        context = lens.at(self._path(), "output", context)
         return self._returned(Attended(context, weights), need_weights)
 
     def _new(
@@ -381,6 +383,7 @@ class MultiHeadBase(InHeads):
         """Projects keys and values to `(..., k, key heads, width)`."""
         keys = self._project("key", (sizes.key_heads, sizes.key_width), key)
         values = self._project("value", (sizes.key_heads, sizes.value_width), value)
+        keys, values = lens.at(self._path(), "key", keys), lens.at(self._path(), "value", values)
         return self._turned(keys, offset), values
 
     def _project(

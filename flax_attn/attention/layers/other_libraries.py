@@ -83,7 +83,7 @@ def linen_attention_fn(**options: Any) -> Callable[..., Array]:
             **limits,
         )
         context, weights = heads_last(compute(call), call.visible.weights_shape)
-        context = lens.changed_context("", context)  # (..., q, heads, d)
+        context = lens.at("", "context", context)  # (..., q, heads, d)
         if module is not None:
             if weights is None:
                 raise ValueError("expected chunk_size=None with sow_weights=True")

@@ -24,6 +24,7 @@ from flax.typing import PrecisionLike
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
+from flax_attn.attention import lens
 from flax_attn.attention.cache import BlockCache, KeyValueCache
 from flax_attn.attention.checks import PerPair, Window
 from flax_attn.attention.core import Across, Attended
@@ -139,15 +140,18 @@ class EncoderBlockBase(LayerBase):
                 that each position belongs to.
         """
         x = without_padding(as_input("inputs", inputs, self.dtype), limits.get("lengths"))
+        x = lens.at(self._path(), "before", x)  # (..., t, d)
         own = of_self(**limits)
         x = _without_hidden(x, self.attention, own)
         need_weights = need_weights and self.return_weights
         options: Options = self._of_training(train) | {"need_weights": need_weights, **own}
         attend = lambda x: as_attended(self.attention(x, **options))
-        feed = lambda x: (self.feed_forward(x, **self._of_training(train)), None)
+        feed = lambda x: (fed(self, x, train), None)
         attended, weights = add_part(self, "attention", attend, x, train=train)
+        attended = lens.at(self._path(), "middle", attended)
         read = x if self.parallel else None  # the input of the block, not the sum
         x, _ = add_part(self, "feed_forward", feed, attended, read, train)  # (..., t, d)
+        x = lens.at(self._path(), "after", x)
         return Attended(x, weights) if self.return_weights else cast(Attended, x)
 
 
@@ -256,6 +260,7 @@ class DecoderBlockBase(LayerBase):
                 `cross_attention`, or `cross_attention` without a memory.
         """
         x = without_padding(as_input("inputs", inputs, self.dtype), lengths)  # (..., t, d)
+        x = lens.at(self._path(), "before", x)
         limits = Limits(mask=mask, bias=bias, window=window, prefix_lengths=prefix_lengths)
         rows: Options = {"query_lengths": lengths, "query_segments": segments}
         if cache is None:
@@ -273,9 +278,11 @@ class DecoderBlockBase(LayerBase):
             attended, cross_weights = add_part(
                 self, "cross_attention", attend_to_memory, attended, train=train
             )
-        feed = lambda x: (self.feed_forward(x, **self._of_training(train)), None)
+        feed = lambda x: (fed(self, x, train), None)
+        attended = lens.at(self._path(), "middle", attended)
         read = x if self.parallel else None
         x, _ = add_part(self, "feed_forward", feed, attended, read, train)  # (..., t, d)
+        x = lens.at(self._path(), "after", x)
         if cache is None and not self.return_weights:
             return cast(DecodedBlock, x)
         return DecodedBlock(x, weights, cross_weights, cache)
@@ -405,6 +412,12 @@ def add_part(
     if block.pre_norm or block.output_norm:
         return x, others
     return block._normed(f"{name}_norm", x), others
+
+
+def fed(block: EncoderBlockBase | DecoderBlockBase, x: Array, train: bool | None) -> Array:
+    """Applies the feed-forward network of a block."""
+    output = block.feed_forward(x, **block._of_training(train))  # (..., t, d)
+    return lens.at(lens.site(block._path(), "feed_forward"), "output", output)
 
 
 def _without_hidden(
