@@ -6,7 +6,8 @@ Source   Arora et al. 2023 (arXiv:2312.04927), there without overwritten keys. L
          short convolutions; softmax, which has none, follows a block with one
 Command  python train.py --config=configs/recall.py
          and the same with --model.attention=linear, gated, gated_delta, or "delta full"
-Expect   TODO
+Expect   accuracy 0.986 (3 seeds, the lowest 0.982); linear 0.60, gated 0.70, gated_delta 0.98. With
+         "delta full" 0.99, but one seed of three has 0.48
 """
 
 from typing import Any

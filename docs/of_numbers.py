@@ -130,11 +130,36 @@ def induction() -> Figure:
     return language.induction(scores, weights, letters, "induction")
 
 
+def recall() -> Figure:
+    """Draws how many pairs each rule recalls, and what its queries weigh."""
+    rows, accuracy = read("recall"), {}
+    for row in rows:
+        seeds = [float(value) for name, value in row.items() if name.startswith("seed")]
+        accuracy.setdefault(row["rule"], []).append(np.median(seeds))
+    pairs = sorted({int(row["pairs"]) for row in rows})
+    rules, ages, shares = table_of("recall_weights")
+    weight = dict(zip(rules, shares))
+    panels = [
+        Curves("right answers, the median seed", pairs, accuracy, "pairs"),
+        Curves(
+            "weight on a value, newest = 1", range(len(ages)), weight, "newer values of the key"
+        ),
+    ]
+    title = "Delta rules overwrite; without them, a memory adds up or forgets all that is old"
+    figure = curves(title, panels, 2)
+    for ax, panel in zip(figure.axes, panels):
+        ax.set(ylim=(0, 1.08), xticks=panel.x)
+    legends = [ax.get_legend() for ax in figure.axes]
+    legends[0].set_loc("lower left")
+    legends[1].remove()
+    return figure
+
+
 def loss_by_position() -> Figure:
     """Draws the loss of a language model against the number of letters that it knows."""
     return language.loss_by_position(table_of("loss_by_position")[2].T, "shakespeare_char")
 
 
 DRAWN = (benchmarks, additive, attention_time, scale)
-DRAWN += (dates_alignment, looks, induction, loss_by_position)
+DRAWN += (dates_alignment, looks, induction, recall, loss_by_position)
 PICTURES: dict[str, Callable[[], Figure]] = {draw.__name__: draw for draw in DRAWN}

@@ -82,8 +82,8 @@ def curves(title: str, panels: Sequence[Curves], columns: int = 3) -> Figure:
         left, top = column * width + 0.42, start + row * height + 0.28
         ax = place(figure, left, top, width - 0.6, height - 0.85)
         few = {"marker": "o", "markersize": 4} if len(x) < 12 else {}
-        for (label, own), style in zip(values.items(), ("-", "--", ":", "-.")):
-            ax.plot(np.asarray(x), np.asarray(own), style, label=label, **few)
+        for (label, own), style in zip(values.items(), ("-", "--", ":", "-.", (0, (5, 1, 1, 1)))):
+            ax.plot(np.asarray(x), np.asarray(own), linestyle=style, label=label, **few)
         for axis in scale:
             ax.set(**{f"{axis}scale": "log"})
             ax.yaxis.set_major_formatter("{x:g}")
