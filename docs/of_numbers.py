@@ -140,7 +140,7 @@ def recall() -> Figure:
     rules, ages, shares = table_of("recall_weights")
     weight = dict(zip(rules, shares))
     panels = [
-        Curves("right answers, the median seed", pairs, accuracy, "pairs"),
+        Curves("accuracy, median of three seeds", pairs, accuracy, "pairs"),
         Curves(
             "weight on a value, newest = 1", range(len(ages)), weight, "newer values of the key"
         ),

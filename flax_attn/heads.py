@@ -1,4 +1,4 @@
-"""What a model computes where, and which heads matter: heads that are cut, scaled or patched.
+"""Reads what a model computes where, and measures which heads matter.
 
 A head has the path of its layer in the model, such as `blocks_1/attention`, and a number from 0. A
 model is a Flax module that returns its outputs, alone or first of a tuple. The parts of its blocks,
@@ -25,7 +25,7 @@ from jaxtyping import Array, Float
 from flax_attn.attention import Lens
 from flax_attn.attention.arrays import with_rank
 from flax_attn.attention.checks import as_array
-from flax_attn.attention.lens import also
+from flax_attn.attention.lens import also, fits
 from flax_attn.models import by_block
 from flax_attn.models.by_block import InBlocks
 from flax_attn.models.calls import (
@@ -47,7 +47,7 @@ PerHead = Mapping[str, Float[Array, " heads"]]  # a number for each head, by the
 Objective = Callable[[Tree], Float[Array, ""]]  # from the outputs of a model to one number
 
 
-CONTEXTS = "*context"  # the sites of what heads say
+CONTEXTS = "*/context"  # the sites of what heads say
 
 
 def _layer_of(site: str) -> str:
@@ -130,21 +130,22 @@ def read(
 
     - `BLOCK/before`, `middle` and `after`: the states `(..., t, d)` before a block, after its
       attention, and after its feed-forward network.
-    - `LAYER/query`, `key` and `value`: as projected, `(..., t, heads, width)`, with key heads for
-      keys and values, before positions turn them.
+    - `LAYER/query`, `key` and `value`: `(..., t, heads, width)`, with key heads for keys and
+      values, after the projection and its norm, before positions turn them.
     - `LAYER/scores` and `weights`: `(..., heads, q, k)`. Scores are those before temperature and
       mask.
     - `LAYER/context`: what heads say, `(..., t, heads, width)`.
-    - `LAYER/output`: of an attention or a feed-forward network, `(..., t, d)`.
+    - `LAYER/output`: of an attention or a feed-forward network, `(..., t, d)`, before the norm of
+      outputs if there is one.
 
     Paths of layers and blocks are those of their parameters, such as `blocks_0/attention`.
     `Lens(change=...)` changes the same sites.
 
     Args:
-        patterns: of the sites that are read, as in `fnmatch`; `("*/query", "*/after")`.
+        patterns: a tuple of patterns of sites, as in `fnmatch`, such as `("*/query", "*/after")`.
 
     Raises:
-        ValueError: a site in a loop, and one that is computed twice.
+        ValueError: a pattern that fits no site, a site in a loop, and one that is computed twice.
     """
     found, trace = {}, get_opaque_trace_state()
 
@@ -157,6 +158,9 @@ def read(
 
     with also(patterns, keep):
         outputs_of(model, params, inputs)
+    for pattern in patterns:
+        if not any(fits(site, pattern) for site in found):
+            raise ValueError(f"expected a pattern of {list(found)}, got {pattern!r}")
     return found
 
 
@@ -167,13 +171,13 @@ def attributed(
     measure: Objective,
     source: Mapping[str, Array],
 ) -> dict[str, Array]:
-    """Estimates what patching does at all sites of a source, by one derivative.
+    """Estimates by one derivative what patching each number of some sites does.
 
         (other - own) * d measure / d own
 
-    A sum over some numbers estimates by how much the measure rises if they alone are replaced by
-    those of the source: over a head's positions and width, what `effects(source=...)` computes one
-    head after another. It is of first order.
+    The sum over any numbers estimates by how much the measure rises if they alone are replaced by
+    those of the source. Over the batch, positions and width of a head it approximates
+    `effects(source=...)`. It is of first order.
 
     Source: Nanda 2023 (neelnanda.io, attribution patching).
 
@@ -263,7 +267,11 @@ def _effects(
     contexts = {} if source is None else contexts_of(model, params, source)
 
     def measured(factors: Array) -> Array:
-        with patched(contexts, by_layer(1 - factors)) if contexts else scaled(by_layer(factors)):
+        def change(site: str, own: Array) -> Array:
+            name = _layer_of(site)
+            return own + _times(contexts.get(name, 0) - own, name, by_layer(1 - factors))
+
+        with also(CONTEXTS, change):
             number = _measured(measure, outputs_of(model, params, inputs))
         return number.astype(ones.dtype)
 
@@ -337,7 +345,7 @@ def _patched_block(
             context = context + shares[:, None, :, None] * (other - context)
         return contexts.setdefault(name, context)
 
-    with Lens(change={CONTEXTS: change}):
+    with also(CONTEXTS, change):
         options: Tree = {"cache": None, "lengths": lengths, "need_weights": False}
         x, *_ = model.apply({"params": params}, number, x, **options, method="block")
     return x, contexts
@@ -365,7 +373,7 @@ def direct(model: "Model", params: Params, inputs: Inputs, measure: Objective) -
     contexts = contexts_of(model, params, inputs)
 
     def measured(contexts: dict[str, Array]) -> Array:
-        with Lens(change={CONTEXTS: lambda site, _: contexts[_layer_of(site)]}):
+        with also(CONTEXTS, lambda site, _: contexts[_layer_of(site)]):
             return _measured(measure, outputs_of(model, params, inputs, along_residuals()))
 
     slopes = jax.grad(measured)(contexts)

@@ -107,3 +107,14 @@ def test_a_vector_is_added_to_states_of_one_position_under_jit_and_vmap():
     close(same, plain)
     close(other[:, :4], plain[:, :4])
     assert np.abs(other[:, 4:] - plain[:, 4:]).max() > 1e-3
+
+
+def test_sites_are_read_behind_all_changes_and_patterns_that_fit_none_are_told():
+    model, params, inputs = model_of("GPT")
+    halves = {"*/after": lambda site, own: own / 2, "blocks_0/af*": lambda site, own: 0 * own}
+    with Lens(change=halves):
+        assert not heads.read(model, params, inputs, ("*/after",))["blocks_0/after"].any()
+        within = heads.effects(model, params, inputs, measure)["blocks_0/attention"]
+    assert not within.any()  # what follows block 0 does not know its heads
+    with pytest.raises(ValueError, match="block_0/after"):
+        heads.read(model, params, inputs, ("*/after", "block_0/after"))

@@ -101,7 +101,7 @@ class Lens:
         self.normalizer = normalizer
         self.mask = _copied(mask)
         self.keep_scores = keep_scores
-        self.change = dict(change or {})
+        self.change = tuple((change or {}).items())
         self._key = _Key.of(self)
         self._within = []  # a context for each time that it was entered
         self._scores, self._trace = [], None
@@ -137,8 +137,8 @@ class _Key:
         self.lens = weakref.ref(lens)
         mask = _reference(lens.mask) if callable(lens.mask) else _contents(lens.mask)
         numbers = _contents(lens.temperature), mask
-        functions = _reference(lens.normalizer), *map(_reference, lens.change.values())
-        self.settings = *numbers, *functions, *lens.change, lens.keep_scores
+        changes = ((pattern, _reference(change)) for pattern, change in lens.change)
+        self.settings = *numbers, _reference(lens.normalizer), *changes, lens.keep_scores
 
     @classmethod
     def of(cls, lens: Lens) -> "_Key | None":
@@ -162,25 +162,21 @@ def current() -> Lens | None:
 def also(pattern: str | Iterable[str], change: Change) -> Lens:
     """Makes a lens with the settings of the one that is entered, and one more change at the end."""
     outer = current() or Lens()
-
-    def after(first: Change | None) -> Change:
-        if first is None:
-            return change
-        return lambda site, array: change(site, jnp.asarray(first(site, array), array.dtype))
-
+    lens = Lens(temperature=outer.temperature, normalizer=outer.normalizer, mask=outer.mask)
     patterns = [pattern] if isinstance(pattern, str) else pattern
-    changes = outer.change | {own: after(outer.change.get(own)) for own in patterns}
-    return Lens(
-        temperature=outer.temperature,
-        normalizer=outer.normalizer,
-        mask=outer.mask,
-        change=changes,
-    )
+    lens.change = *outer.change, *((own, change) for own in patterns)
+    lens._key = _Key.of(lens)
+    return lens
 
 
 def site(layer: str, part: str) -> str:
     """Returns the name of a part of what a layer computes; a layer without a path has the part."""
     return f"{layer}/{part}" if layer else part
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Returns whether a pattern fits a site; `*/weights` fits that of a layer without a path."""
+    return any(fnmatch.fnmatchcase(own, pattern) for own in (name, f"/{name}"))
 
 
 def at(layer: str, part: str, array: Array) -> Array:
@@ -190,8 +186,8 @@ def at(layer: str, part: str, array: Array) -> Array:
         ValueError: a change that returns another shape.
     """
     lens = current()
-    for pattern, change in lens.change.items() if lens else ():
-        if fnmatch.fnmatchcase(name := site(layer, part), pattern):
+    for pattern, change in lens.change if lens else ():
+        if fits(name := site(layer, part), pattern):
             result = jnp.asarray(change(name, array))
             if result.shape != array.shape:
                 raise ValueError(f"expected {array.shape} of {name!r}, got {result.shape}")
@@ -202,7 +198,7 @@ def at(layer: str, part: str, array: Array) -> Array:
 def changes(lens: Lens, layer: str, *parts: str) -> bool:
     """Returns whether a lens changes one of these parts of a layer."""
     names = [site(layer, part) for part in parts]
-    return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in lens.change)
+    return any(fits(name, pattern) for name in names for pattern, _ in lens.change)
 
 
 def look_through(call: "Call") -> "Call":

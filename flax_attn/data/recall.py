@@ -1,6 +1,6 @@
 """Lines of associative recall: pairs of a key and a value, then each key with its newest value.
 
-    d3f8d5k1?k1d5f8
+    d3f8d5f1?f1d5
 
 A key that comes again overwrites its value: a memory must replace the 3 by the 5, and not add it.
 
@@ -48,7 +48,8 @@ def generate(key: Key[Array, ""], number: int, num_keys: int, writes: int) -> In
         question = jnp.array([SYMBOLS.index(QUESTION)])
         return jnp.concatenate([pairs.ravel(), question, answers.ravel()])
 
-    return jax.vmap(line)(jax.random.split(key, number))
+    keys = jax.random.split(jax.random.fold_in(key, num_keys), number)
+    return jax.vmap(line)(keys)
 
 
 def lines(seed: int, number: int, num_keys: int, writes: int) -> list[str]:

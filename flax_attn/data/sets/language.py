@@ -158,7 +158,7 @@ class Repeats(MadeLines):
 
 @dataclass(frozen=True, kw_only=True)
 class Recall(MadeLines):
-    """Pairs of a key and a value, then each key with its newest value: `d3f8d5?f8d5`.
+    """Pairs of a key and a value, then each key with its newest value: `d3f8d5f1?f1d5`.
 
     The values after the question mark are scored, and nothing else.
 
