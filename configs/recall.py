@@ -17,9 +17,8 @@ from flax_attn import recipes
 
 def get_config(variant: str = "") -> Any:
     data = {"name": "recall", "valid_fraction": 0.05, "test_fraction": 0.05}
-    model = {"attention": "delta", "features": 64, "num_blocks": 2, "num_heads": 2}
-    model |= {"hidden_features": 128}
-    config = recipes.language("recall", variant, data, model)
+    sizes = {"features": 64, "num_blocks": 2, "num_heads": 2, "hidden_features": 128}
+    config = recipes.language("recall", variant, data, {"attention": "delta", **sizes})
     config.num_epochs = 1 if variant else 2
     config.steps_per_epoch = 0
     config.batch_size = 64

@@ -164,12 +164,13 @@ def read(
     return found
 
 
+@compiled
 def attributed(
     model: "Model",
     params: Params,
     inputs: Inputs,
     measure: Objective,
-    source: Mapping[str, Array],
+    source: dict[str, Array],
 ) -> dict[str, Array]:
     """Estimates by one derivative what patching each number of some sites does.
 
@@ -184,28 +185,14 @@ def attributed(
     Args:
         source: arrays by site, of `read` on other inputs, or what broadcasts to them.
     """
-    return _attributed(model, params, inputs, dict(source), measure=measure)
+    own = read(model, params, inputs, tuple(source))
 
+    def measured(added: dict[str, Array]) -> Array:
+        with also(source, lambda site, array: array + added[site]):
+            return _measured(measure, outputs_of(model, params, inputs))
 
-@compiled
-def _attributed(
-    model: "Model", params: Params, inputs: Inputs, source: dict[str, Array], measure: Objective
-) -> dict[str, Array]:
-    own = {}
-
-    def measured(added: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
-        def add(site: str, array: Array) -> Array:
-            own[site] = array
-            return array + added[site]
-
-        with also(source, add):
-            number = _measured(measure, outputs_of(model, params, inputs))
-        return number, own
-
-    shapes = read(model, params, inputs, tuple(source))
-    zeros = jax.tree.map(jnp.zeros_like, shapes)
-    slopes, own = jax.grad(measured, has_aux=True)(zeros)
-    return {site: (source[site] - own[site]) * slopes[site] for site in zeros}
+    slopes = jax.grad(measured)(jax.tree.map(jnp.zeros_like, own))
+    return {site: (source[site] - own[site]) * slopes[site] for site in own}
 
 
 def contexts_of(model: "Model", params: Params, inputs: Inputs) -> dict[str, Array]:
@@ -227,7 +214,7 @@ def _contexts(model: "Model", params: Params, inputs: Inputs) -> dict[str, Array
             raise ValueError(f"expected one call of each attention and no loop, for {name!r}")
         return contexts.setdefault(name, context)
 
-    with also(CONTEXTS, keep):
+    with also((CONTEXTS,), keep):
         outputs_of(model, params, inputs)
     if not contexts:
         raise ValueError("expected a model with attention in heads, got one without")
@@ -271,7 +258,7 @@ def _effects(
             name = _layer_of(site)
             return own + _times(contexts.get(name, 0) - own, name, by_layer(1 - factors))
 
-        with also(CONTEXTS, change):
+        with also((CONTEXTS,), change):
             number = _measured(measure, outputs_of(model, params, inputs))
         return number.astype(ones.dtype)
 
@@ -345,7 +332,7 @@ def _patched_block(
             context = context + shares[:, None, :, None] * (other - context)
         return contexts.setdefault(name, context)
 
-    with also(CONTEXTS, change):
+    with also((CONTEXTS,), change):
         options: Tree = {"cache": None, "lengths": lengths, "need_weights": False}
         x, *_ = model.apply({"params": params}, number, x, **options, method="block")
     return x, contexts
@@ -373,7 +360,7 @@ def direct(model: "Model", params: Params, inputs: Inputs, measure: Objective) -
     contexts = contexts_of(model, params, inputs)
 
     def measured(contexts: dict[str, Array]) -> Array:
-        with also(CONTEXTS, lambda site, _: contexts[_layer_of(site)]):
+        with also((CONTEXTS,), lambda site, _: contexts[_layer_of(site)]):
             return _measured(measure, outputs_of(model, params, inputs, along_residuals()))
 
     slopes = jax.grad(measured)(contexts)

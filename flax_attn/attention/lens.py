@@ -159,11 +159,10 @@ def current() -> Lens | None:
     return None if _context.value is None else _context.value.lens()
 
 
-def also(pattern: str | Iterable[str], change: Change) -> Lens:
+def also(patterns: Iterable[str], change: Change) -> Lens:
     """Makes a lens with the settings of the one that is entered, and one more change at the end."""
     outer = current() or Lens()
     lens = Lens(temperature=outer.temperature, normalizer=outer.normalizer, mask=outer.mask)
-    patterns = [pattern] if isinstance(pattern, str) else pattern
     lens.change = *outer.change, *((own, change) for own in patterns)
     lens._key = _Key.of(lens)
     return lens

@@ -67,7 +67,7 @@ def lengths_of(inputs: Inputs) -> Int[Array | np.ndarray, " b"] | None:
 def of_block(model: InBlocks, params: Params, i: int) -> tuple[int, Params]:
     """Returns the first block that is like a block, with parameters that make it this block.
 
-    It is the block itself within a lens that changes layers by their names.
+    It is the block itself within a lens that changes sites, which have the names of their blocks.
     """
     lens = current()
     number = i if lens is not None and lens.change else model.alike(i)
