@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from flax_attn import circuits as circuits
     from flax_attn import heads as heads
     from flax_attn.analysis import plotting as plot
     from flax_attn.experiment.exporting import export as export
@@ -38,12 +39,17 @@ FACE = {
     "Prediction": "flax_attn.tasks.artifacts",
     "Generated": "flax_attn.tasks.language",
 }
-MODULES = {"heads": "flax_attn.heads", "plot": "flax_attn.analysis.plotting"}
+MODULES = {
+    "circuits": "flax_attn.circuits",
+    "heads": "flax_attn.heads",
+    "plot": "flax_attn.analysis.plotting",
+}
 __all__ = [
     "Generated",
     "Model",
     "Prediction",
     "Run",
+    "circuits",
     "export",
     "heads",
     "load",

@@ -25,14 +25,16 @@ from jaxtyping import Array, Float
 from flax_attn.attention import Lens
 from flax_attn.attention.arrays import with_rank
 from flax_attn.attention.checks import as_array
-from flax_attn.attention.lens import also, fits
+from flax_attn.attention.lens import also, fits, layer_of
 from flax_attn.models import by_block
 from flax_attn.models.by_block import InBlocks
 from flax_attn.models.calls import (
     ModuleCall,
+    Objective,
     Path,
     along_residuals,
     first,
+    number_of,
     outputs_of,
     parts_of,
 )
@@ -44,15 +46,9 @@ if TYPE_CHECKING:
     from flax_attn.models.calls import Model, Module
 
 PerHead = Mapping[str, Float[Array, " heads"]]  # a number for each head, by the path of its layer
-Objective = Callable[[Tree], Float[Array, ""]]  # from the outputs of a model to one number
 
 
 CONTEXTS = "*/context"  # the sites of what heads say
-
-
-def _layer_of(site: str) -> str:
-    """Returns the path of the layer of a site."""
-    return site.rpartition("/")[0]
 
 
 def _times(context: Array, name: str, numbers: PerHead) -> Array:
@@ -70,7 +66,7 @@ class _OfLayers(Lens):
         self.paths, self.there = set(paths), set()
 
         def change_known(site: str, context: Array) -> Array:
-            self.there.add(name := _layer_of(site))
+            self.there.add(name := layer_of(site))
             return change(name, context) if name in self.paths else context
 
         super().__init__(change={CONTEXTS: change_known})
@@ -189,7 +185,7 @@ def attributed(
 
     def measured(added: dict[str, Array]) -> Array:
         with also(source, lambda site, array: array + added[site]):
-            return _measured(measure, outputs_of(model, params, inputs))
+            return number_of(measure, outputs_of(model, params, inputs))
 
     slopes = jax.grad(measured)(jax.tree.map(jnp.zeros_like, own))
     return {site: (source[site] - own[site]) * slopes[site] for site in own}
@@ -201,7 +197,7 @@ def contexts_of(model: "Model", params: Params, inputs: Inputs) -> dict[str, Arr
     No such layer, one in a loop, and one that is called twice are a ValueError.
     """
     if by_block.is_large(model, params):
-        return _through(model, params, inputs)[1]
+        return by_block.with_contexts(model, params, inputs)[1]
     return _contexts(model, params, inputs)
 
 
@@ -210,7 +206,7 @@ def _contexts(model: "Model", params: Params, inputs: Inputs) -> dict[str, Array
     contexts, trace = {}, get_opaque_trace_state()
 
     def keep(site: str, context: Array) -> Array:
-        if (name := _layer_of(site)) in contexts or get_opaque_trace_state() != trace:
+        if (name := layer_of(site)) in contexts or get_opaque_trace_state() != trace:
             raise ValueError(f"expected one call of each attention and no loop, for {name!r}")
         return contexts.setdefault(name, context)
 
@@ -255,11 +251,11 @@ def _effects(
 
     def measured(factors: Array) -> Array:
         def change(site: str, own: Array) -> Array:
-            name = _layer_of(site)
+            name = layer_of(site)
             return own + _times(contexts.get(name, 0) - own, name, by_layer(1 - factors))
 
         with also((CONTEXTS,), change):
-            number = _measured(measure, outputs_of(model, params, inputs))
+            number = number_of(measure, outputs_of(model, params, inputs))
         return number.astype(ones.dtype)
 
     numbers = jax.lax.map(measured, jnp.concatenate([ones[None], 1 - jnp.eye(len(ones))]))
@@ -270,9 +266,9 @@ def _effects_by_block(
     model: InBlocks, params: Params, inputs: Inputs, measure: Objective, source: Inputs | None
 ) -> dict[str, Array]:
     """Computes the effects from the block of a head on: what comes before it does not change."""
-    states, contexts = _through(model, params, inputs)
+    states, contexts = by_block.with_contexts(model, params, inputs)
     others = jax.tree.map(jnp.zeros_like, contexts)
-    others |= {} if source is None else _through(model, params, source)[1]
+    others |= {} if source is None else by_block.with_contexts(model, params, source)[1]
     (before,) = _numbers(model, params, states[-1][None], measure)
     numbers, sign, most = {}, -1 if source is None else 1, ROWS_OF_LARGE[-1]
     for name, context in contexts.items():
@@ -287,55 +283,12 @@ def _effects_by_block(
             patch = {name.partition("/")[2]: (other, jnp.repeat(shares, rows, axis=0))}
             x = repeated(states[first])
             for i in range(first, model.num_blocks):
-                x, _ = _block(model, params, i, x, of_inputs, patch if i == first else {})
+                own = patch if i == first else {}
+                x, _ = by_block.patched(model, params, i, x, of_inputs, own)
             x = x.reshape(some, rows, *x.shape[1:])
             found.append(_numbers(model, params, x, measure))
         numbers[name] = sign * (jnp.concatenate(found) - before)
     return numbers
-
-
-def _through(model: InBlocks, params: Params, inputs: Inputs) -> tuple[list[Array], dict]:
-    """Returns the states before each block and after the last, and the contexts by path."""
-    states, contexts = [by_block.begin(model, params, inputs)], {}
-    for i in range(model.num_blocks):
-        x, own = _block(model, params, i, states[-1], inputs, {})
-        states.append(x)
-        contexts |= {f"blocks_{i}/{name}": context for name, context in own.items()}
-    return states, contexts
-
-
-def _block(
-    model: InBlocks, params: Params, i: int, x: Array, inputs: Inputs, patch: Tree
-) -> tuple[Array, dict[str, Array]]:
-    number, own = by_block.of_block(model, params, i)
-    return _patched_block(model, number, own, x, by_block.lengths_of(inputs), patch)
-
-
-@functools.partial(jax.jit, static_argnames=("model", "number"))
-def _patched_block(
-    model: InBlocks,
-    number: int,
-    params: Params,
-    x: Float[Array, "b t d"],
-    lengths: Array | None,
-    patch: dict[str, tuple[Array, Array]],
-) -> tuple[Float[Array, "b t d"], dict[str, Array]]:
-    """Calls a block whose contexts are patched with `(b, q, heads, e)` by shares `(b, heads)`.
-
-    Returns the states, and the contexts by path within the block.
-    """
-    contexts = {}
-
-    def change(site: str, context: Array) -> Array:
-        if (name := _layer_of(site).partition("/")[2]) in patch:  # its path within the block
-            other, shares = patch[name]
-            context = context + shares[:, None, :, None] * (other - context)
-        return contexts.setdefault(name, context)
-
-    with also((CONTEXTS,), change):
-        options: Tree = {"cache": None, "lengths": lengths, "need_weights": False}
-        x, *_ = model.apply({"params": params}, number, x, **options, method="block")
-    return x, contexts
 
 
 @functools.partial(jax.jit, static_argnames=("model", "measure"))
@@ -343,7 +296,7 @@ def _numbers(
     model: InBlocks, params: Params, x: Float[Array, "n b t d"], measure: Objective
 ) -> Float[Array, " n"]:
     """Measures the outputs after the last block, one after another as they may be large."""
-    return jax.lax.map(lambda one: _measured(measure, by_block.end(model, params, one)), x)
+    return jax.lax.map(lambda one: number_of(measure, by_block.end(model, params, one)), x)
 
 
 @compiled
@@ -360,24 +313,50 @@ def direct(model: "Model", params: Params, inputs: Inputs, measure: Objective) -
     contexts = contexts_of(model, params, inputs)
 
     def measured(contexts: dict[str, Array]) -> Array:
-        with also((CONTEXTS,), lambda site, _: contexts[_layer_of(site)]):
-            return _measured(measure, outputs_of(model, params, inputs, along_residuals()))
+        with also((CONTEXTS,), lambda site, _: contexts[layer_of(site)]):
+            return number_of(measure, outputs_of(model, params, inputs, along_residuals()))
 
     slopes = jax.grad(measured)(contexts)
     return {name: jnp.sum(contexts[name] * slopes[name], axis=-1) for name in contexts}
 
 
-def _measured(measure: Objective, outputs: Tree) -> Array:
-    """Calls a measure. Raises a ValueError unless it makes one number of the outputs."""
-    number = as_array(measure(outputs))
-    if number.shape:
-        raise ValueError(f"expected measure to return one number, got shape {number.shape}")
-    return number
+@compiled
+def jacobians(model: "Model", params: Params, inputs: Inputs) -> dict[str, Float[Array, "d d"]]:
+    """Computes how the last states depend on those after each block, for the Jacobian lens.
+
+        J_i = mean over t of  d (sum over s of x_last,s) / d x_i,t
+
+    The mean is over positions and the batch, so that it is of many texts, all of one length. For
+    the last block it is the identity. Use it with `logits_by_block`.
+
+    Source: Gurnee et al. 2026 (transformer-circuits.pub, "Verbalizable Representations Form a
+    Global Workspace in Language Models").
+    """
+    *_, last = own = read(model, params, inputs, ("*/after",))
+
+    def ends(added: dict[str, Array]) -> Array:
+        with also(own, lambda site, array: array + added[site]):
+            return read(model, params, inputs, (last,))[last]
+
+    _, pull = jax.vjp(ends, jax.tree.map(jnp.zeros_like, own))
+
+    def row(unit: Float[Array, " d"]) -> dict[str, Array]:
+        (slopes,) = pull(jnp.broadcast_to(unit, own[last].shape))
+        return {layer_of(site): slope.mean(axis=(0, 1)) for site, slope in slopes.items()}
+
+    return jax.lax.map(row, jnp.eye(own[last].shape[-1]), batch_size=16)
 
 
 @compiled
-def logits_by_block(model: "Model", params: Params, inputs: Inputs) -> Float[Array, "n *_"]:
+def logits_by_block(
+    model: "Model",
+    params: Params,
+    inputs: Inputs,
+    maps: Mapping[str, Float[Array, "d d"]] | None = None,
+) -> Float[Array, "n *_"]:
     """Returns the outputs `(blocks, ...)` if the model ended after each block: the logit lens.
+
+    With maps by block, such as `jacobians`, it ends with `maps[block] @ x`: the Jacobian lens.
 
     A block returns an array, alone or first of a tuple. Attention in no block, a block that is
     called twice, and several stacks are a ValueError.
@@ -401,7 +380,8 @@ def logits_by_block(model: "Model", params: Params, inputs: Inputs) -> Float[Arr
         return jax.tree.unflatten(tree, [state, *leaves[1:]]) if is_last else outputs
 
     ended = lambda state: outputs_of(model, params, inputs, functools.partial(end, state))
-    return jax.vmap(ended)(jnp.stack([state for _, state in states]))
+    mapped = [x @ maps["/".join(path)].T if maps else x for path, x in states]
+    return jax.vmap(ended)(jnp.stack(mapped))
 
 
 def rollout(attention: Mapping[str, Array | np.ndarray]) -> Float[Array, "*b t t"]:

@@ -20,12 +20,14 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTI
 ENTRY = re.compile(r"^\.\. (currentmodule|autofunction|autoclass|autoexception):: (\S+)$", re.M)
 MADE_BY = {  # what makes a value of a class that nobody calls
     "Attended": "attend(",
+    "Edges": "edges(",
     "Form": "form_of(",
     "Generated": "generate(",
     "KeyValueCache": "init_cache(",
     "Prediction": "predict(",
     "Result": "check_attention(",
     "Run": "run.",
+    "ScoreParts": "score_parts(",
     "SlidingCache": "init_cache(",
     "StateCache": "init_cache(",
     "UsageError": "load(",

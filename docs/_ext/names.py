@@ -3,11 +3,18 @@
 import types
 
 import flax_attn
-from flax_attn import attention, heads, models
+from flax_attn import attention, circuits, heads, models
 from flax_attn.attention import masks, nnx
 
-MODULES = {"flax_attn.heads", "flax_attn.plot", "masks"}  # among the names of packages
+MODULES = {
+    "flax_attn.circuits",
+    "flax_attn.heads",
+    "flax_attn.plot",
+    "masks",
+}  # among the names of packages
 OTHERS = {
+    "circuits.score_parts": "flax_attn.circuits.score_parts",
+    "circuits.ScoreParts": "flax_attn.circuits.ScoreParts",
     "plot.attention": "flax_attn.plot.attention",
     "plot.attention_on_text": "flax_attn.plot.attention_on_text",
     "plot.state": "flax_attn.plot.state",
@@ -25,6 +32,7 @@ def public_names() -> dict[str, str]:
     names |= {f"{nnx.__name__}.{name}": f"{nnx.__name__}.{name}" for name in nnx.__all__}
     names |= {f"masks.{name}": f"flax_attn.attention.masks.{name}" for name in functions(masks)}
     names |= {f"heads.{name}": f"flax_attn.heads.{name}" for name in functions(heads)}
+    names |= {f"circuits.{name}": f"flax_attn.circuits.{name}" for name in functions(circuits)}
     own = [model.__name__ for model in models.MODELS.values()]
     names |= {name: f"flax_attn.models.{name}" for name in own}
     return {name: full for name, full in (names | OTHERS).items() if name not in MODULES}

@@ -173,6 +173,11 @@ def site(layer: str, part: str) -> str:
     return f"{layer}/{part}" if layer else part
 
 
+def layer_of(site: str) -> str:
+    """Returns the path of the layer, or of the block, of a site."""
+    return site.rpartition("/")[0]
+
+
 def fits(name: str, pattern: str) -> bool:
     """Returns whether a pattern fits a site; `*/weights` fits that of a layer without a path."""
     return any(fnmatch.fnmatchcase(own, pattern) for own in (name, f"/{name}"))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from flax_attn.attention.lens import current
+from flax_attn.attention.lens import also, current, layer_of
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.types import Tree
 
@@ -112,6 +112,34 @@ def through(
     return x, attention, tuple(extended)
 
 
+def with_contexts(
+    model: InBlocks, params: Params, inputs: Inputs
+) -> tuple[list[Float[Array, "b t d"]], dict[str, Float[Array, "b t heads e"]]]:
+    """Returns the states before each block and after the last, and the contexts by path."""
+    states, contexts = [begin(model, params, inputs)], {}
+    for i in range(model.num_blocks):
+        x, own = patched(model, params, i, states[-1], inputs)
+        states.append(x)
+        contexts |= {f"blocks_{i}/{name}": context for name, context in own.items()}
+    return states, contexts
+
+
+def patched(
+    model: InBlocks,
+    params: Params,
+    i: int,
+    x: Float[Array, "b t d"],
+    inputs: Inputs,
+    patch: dict[str, tuple[Array, Array]] | None = None,
+) -> tuple[Float[Array, "b t d"], dict[str, Array]]:
+    """Calls a block whose contexts are patched with `(b, t, heads, e)` by shares `(b, heads)`.
+
+    Returns the states, and the contexts by path within the block, as those of the patch are.
+    """
+    number, own = of_block(model, params, i)
+    return _patched(model, number, own, x, lengths_of(inputs), patch or {})
+
+
 def at(x: Float[Array, "b t d"], last: Int[Array | np.ndarray, " _"]) -> Float[Array, "b d"]:
     """Returns the states of one token in each row: `last` `(b,)`, or `(1,)` for all rows."""
     return jnp.take_along_axis(x, last[:, None, None], axis=1)[:, 0]
@@ -143,3 +171,26 @@ def _block(
 ) -> tuple[Array, Tree, Tree]:
     options = {"cache": cache, "lengths": lengths, "need_weights": need_weights}
     return model.apply({"params": params}, number, x, **options, method="block")
+
+
+@functools.partial(jax.jit, static_argnames=("model", "number"))
+def _patched(
+    model: InBlocks,
+    number: int,
+    params: Params,
+    x: Array,
+    lengths: Array | None,
+    patch: dict[str, tuple[Array, Array]],
+) -> tuple[Array, dict[str, Array]]:
+    contexts = {}
+
+    def change(site: str, context: Array) -> Array:
+        if (name := layer_of(site).partition("/")[2]) in patch:  # its path in the block
+            other, shares = patch[name]
+            context = context + shares[:, None, :, None] * (other - context)
+        return contexts.setdefault(name, context)
+
+    with also(("*/context",), change):
+        options: Tree = {"cache": None, "lengths": lengths, "need_weights": False}
+        x, *_ = model.apply({"params": params}, number, x, **options, method="block")
+    return x, contexts

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from flax_attn.attention.arrays import wide, with_rank
+from flax_attn.attention.checks import as_array
 from flax_attn.attention.layers.multi_head import InHeads
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.types import Options, Tree
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 Path = tuple[str, ...]
 ModuleCall = Callable[..., Tree]
 Around = Callable[..., Tree]  # (module, path, call, *args) -> outputs, in place of a call
+Objective = Callable[[Tree], Float[Array, ""]]  # from the outputs of a model to one number
 _patching = threading.RLock()  # classes are changed for all threads
 _as_it_is: Around = lambda module, path, call, *args: call(*args)
 
@@ -46,20 +48,26 @@ def outputs_of(model: "Model", params: Params, inputs: Inputs, around: Around = 
     """Applies a model with `around` at each call of a module. Returns its first output."""
     if not isinstance(model, nn.Module):
         module: Any = library_of(model).merge(model, params)
-        with _patching, _intercepted(module, around):
+        with _patching, _intercepted_nnx(module, around):
             return first(module(inputs))
+
+    with intercepted(around):
+        return first(model.apply({"params": params}, inputs))
+
+
+def intercepted(around: Around) -> contextlib.AbstractContextManager[None]:
+    """Calls `around` at each call of a module of linen."""
 
     def intercept(call: ModuleCall, args: Tree, options: Options, at: Tree) -> Tree:
         if at.method_name != "__call__":
             return call(*args, **options)
         return around(at.module, at.module.path, functools.partial(call, **options), *args)
 
-    with nn.intercept_methods(intercept):
-        return first(model.apply({"params": params}, inputs))
+    return nn.intercept_methods(intercept)
 
 
 @contextlib.contextmanager
-def _intercepted(model: "nnx.Module", around: Around) -> Iterator[None]:
+def _intercepted_nnx(model: "nnx.Module", around: Around) -> Iterator[None]:
     """Calls `around` at each call of a module of nnx, which has no interceptors."""
     modules = list(library_of(model).iter_modules(model))
     paths = {id(module): tuple(map(str, path)) for path, module in modules}
@@ -94,6 +102,14 @@ def first(outputs: Tree) -> Tree:
     return outputs[0] if isinstance(outputs, tuple) else outputs
 
 
+def number_of(measure: Objective, outputs: Tree) -> Array:
+    """Calls a measure. Raises a ValueError unless it makes one number of the outputs."""
+    number = as_array(measure(outputs))
+    if number.shape:
+        raise ValueError(f"expected measure to return one number, got shape {number.shape}")
+    return number
+
+
 def parts_of(module: "Module", path: Path) -> list[Path]:
     """Returns the paths of what a block, with attention in heads, adds to its input; or nothing."""
     library, fields = library_of(module), vars(module).items()
@@ -110,8 +126,11 @@ def is_norm(module: object) -> bool:
     return isinstance(module, library.LayerNorm | library.RMSNorm)
 
 
-def along_residuals() -> Around:
-    """Makes derivatives pass blocks along residual connections. Norms hold their deviation."""
+def along_residuals(through: str = "") -> Around:
+    """Makes derivatives pass blocks along residual connections. Norms hold their deviation.
+
+    Of the parts of blocks, they pass the layer whose path is `through` alone.
+    """
     blocks, parts = set(), set()
 
     def hold(module: "Module", path: Path, call: ModuleCall, *args: Tree) -> Tree:
@@ -129,7 +148,8 @@ def along_residuals() -> Around:
         inner = parts_of(module, path)
         blocks.update([path] if inner else [])
         parts.update(inner)
-        return call(*(jax.lax.stop_gradient(args) if path in parts else args))
+        is_held = path in parts and "/".join(path) != through
+        return call(*(jax.lax.stop_gradient(args) if is_held else args))
 
     return hold
 
@@ -138,9 +158,9 @@ def _held(norm: Any, call: ModuleCall, inputs: Array, *args: Tree) -> Array:
     """Calls a norm. The derivative of its outputs is the one it has if its deviation is held."""
     x, stop = inputs.astype(wide(inputs.dtype)), jax.lax.stop_gradient
     outputs = stop(call(inputs, *args))
-    library = library_of(norm)
-    x = x - x.mean(axis=-1, keepdims=True) if isinstance(norm, library.LayerNorm) else x
-    x = x / stop(jnp.sqrt(jnp.square(x).mean(axis=-1, keepdims=True) + norm.epsilon))
+    library, axes = library_of(norm), norm.reduction_axes
+    x = x - x.mean(axis=axes, keepdims=True) if isinstance(norm, library.LayerNorm) else x
+    x = x / stop(jnp.sqrt(jnp.square(x).mean(axis=axes, keepdims=True) + norm.epsilon))
     if norm.use_scale:
         scale = norm.get_variable("params", "scale") if library is nn else norm.scale[...]
         x = x * with_rank(scale, x.ndim)

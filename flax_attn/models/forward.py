@@ -65,10 +65,12 @@ def as_constant(model: Tree) -> Tree:
 def compiled(function: CompiledFunction) -> CompiledFunction:
     """Compiles a function of a model, its parameters and inputs. Arrays by layer come in order.
 
-    A model, a function `measure` and `patterns` of sites are constants of its programs.
+    A model, a function `measure`, `patterns` of sites, `steps` and `exact` are constants of its
+    programs.
     """
     signature = inspect.signature(function)
-    static = [name for name in ("model", "measure", "patterns") if name in signature.parameters]
+    constants = ("model", "measure", "patterns", "steps", "exact")
+    static = [name for name in constants if name in signature.parameters]
     jitted = jax.jit(function, static_argnames=static)
 
     @functools.wraps(function)

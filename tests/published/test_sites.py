@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 tr = pytest.importorskip("transformers")
 
-from flax_attn import heads  # noqa: E402
+from flax_attn import circuits, heads  # noqa: E402
 from flax_attn.attention import Lens  # noqa: E402
 from flax_attn.published.families import read  # noqa: E402
 from flax_attn.published.modules import Decoder  # noqa: E402
@@ -54,6 +54,7 @@ FAMILIES = {
 BLOCK = {"before": ("", "inputs"), "after": ("", None)}
 TURNED = "attention/query", "attention/key"  # pairs stand together, which are halves there
 LENGTH = 7
+SPLIT = ["gpt2", "llama_untied", "gemma2", "olmo2", "qwen3", "pythia", "bert"]
 
 
 def hooked(module, part, change):
@@ -112,6 +113,25 @@ def test_every_site_is_that_of_pytorch_read_and_changed(family, tmp_path):
             close(times(ones | {site: jnp.array(0.5)}), expected)
             checked += 1
     assert checked == model.num_blocks * len(parts | BLOCK)
+
+
+@pytest.mark.filterwarnings("ignore")  # of transformers
+@pytest.mark.parametrize("family", SPLIT)
+def test_parts_of_a_score_add_up_to_it(family, tmp_path):
+    _, model, params = read(write(family, tmp_path))
+    tokens = np.random.default_rng(0).integers(5, model.vocabulary_size, (2, LENGTH))
+    tokens, lengths = jnp.asarray(tokens, jnp.int32), jnp.full(2, LENGTH)
+    inputs = tokens if isinstance(model, Decoder) else {"tokens": tokens, "lengths": lengths}
+    layer, head, query, key = "blocks_1/attention", model.num_heads - 1, 5, 2
+    no_bias = lambda path, leaf: leaf * (path[-1].key != "bias")
+    params = jax.tree.map_with_path(no_bias, params)
+    scores = heads.read(model, params, inputs, ("*/scores",))[f"{layer}/scores"]
+    split = circuits.score_parts(model, params, inputs, layer, head, query=query, key=key)
+    total, cap = split.pairs.sum(axis=(1, 2)), getattr(model, "softcap", None)
+    close(cap * np.tanh(total / cap) if cap else total, scores[:, head, query, key])
+    largest = np.abs(split.pairs).max()
+    np.testing.assert_allclose(split.pairs[:, 0], 0, atol=1e-5 * largest)  # nothing is left
+    np.testing.assert_allclose(split.pairs[:, :, 0], 0, atol=1e-5 * largest)
 
 
 def close(own, expected):

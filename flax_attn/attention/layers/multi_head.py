@@ -326,7 +326,7 @@ class MultiHeadBase(InHeads):
         shown = hide(query, has_key)  # (..., q, d)
         queries = self._project("query", (self.num_heads, width), shown)
         queries = lens.at(self._path(), "query", queries)
-        queries = self._turned(queries, offset)  # (..., q, heads, width)
+        queries = self.turned(queries, offset)  # (..., q, heads, width)
         call = Call(
             queries,
             keys,
@@ -384,7 +384,7 @@ class MultiHeadBase(InHeads):
         keys = self._project("key", (sizes.key_heads, sizes.key_width), key)
         values = self._project("value", (sizes.key_heads, sizes.value_width), value)
         keys, values = lens.at(self._path(), "key", keys), lens.at(self._path(), "value", values)
-        return self._turned(keys, offset), values
+        return self.turned(keys, offset), values
 
     def _project(
         self,
@@ -406,7 +406,7 @@ class MultiHeadBase(InHeads):
         make = functools.partial(with_sink, sinks.reshape(*shape, 1, 1))  # (*shape, 1, 1)
         return lens.around(make, self.normalizer)  # a lens replaces what is inside the sinks
 
-    def _turned(self, vectors: Array, offset: ArrayLike) -> Array:
+    def turned(self, vectors: Array, offset: ArrayLike) -> Array:
         """Turns queries or keys `(..., t, heads, d)` from position `offset` on, if `rotary`."""
         if not self.rotary:
             return vectors
