@@ -275,23 +275,26 @@ def run_demo(args: argparse.Namespace) -> list[Path] | None:
 
 def add_export(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
-    flag("run", type=run_path, metavar="RUN", help="a run directory, such as runs/shapes_attention")
+    run = f"a run directory, such as runs/shapes_attention, or {PUBLISHED}"
+    flag("run", type=run_path, metavar="RUN", help=run)
     folder = "the folder to write: the prediction as a program, the parameters, and export.json"
     flag("folder", type=path, metavar="FOLDER", help=folder)
     platform = "also write a program for this platform, such as tpu, with its kernels"
     flag("--platform", action="append", default=[], metavar="PLATFORM", help=platform)
     flag("--rows", type=int, default=1, help="rows that such a program takes (default: 1)")
+    weights = "return the attention weights of a language model or of a published model, too"
+    flag("--weights", action="store_true", help=weights)
     add_allow(parser)
 
 
 def run_export(args: argparse.Namespace) -> list[Path]:
-    start(args.run, takes_published=False)
+    start(args.run)
     from flax_attn.experiment.exporting import export
     from flax_attn.experiment.loading import load
     from flax_attn.tasks.requests import warn
 
     loaded = load(args.run, warn, allow=tuple(args.allow))
-    return [export(loaded, args.folder, args.platform, args.rows)]
+    return [export(loaded, args.folder, args.platform, args.rows, args.weights)]
 
 
 def add_page(parser: argparse.ArgumentParser) -> None:
@@ -308,13 +311,13 @@ def add_allow(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow", action="append", default=[], metavar="MODULE", help=allow)
 
 
-def start(*runs: Path, takes_published: bool = True) -> None:
+def start(*runs: Path) -> None:
     """Starts JAX for runs, whose paths are checked before: JAX takes seconds."""
     from flax_attn.published import is_published
     from flax_attn.runs.directory import read_config
 
     for directory in runs:
-        if not (takes_published and is_published(directory)):
+        if not is_published(directory):
             read_config(directory)
     from flax_attn.commands.training import prepare_jax
 
@@ -339,7 +342,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str | Command, str]] = {
     "report": (add_report, "reporting.report", "write runs, or weights, as one page for a browser"),
     "explore": (add_explore, "exploring.explore", "try a run in the browser"),
     "demo": (add_demo, run_demo, "try trained models in the browser at once"),
-    "export": (add_export, run_export, "write a run for programs without flax_attn"),
+    "export": (add_export, run_export, "write a model for programs without flax_attn"),
 }
 STARTERS = ("train", "report")  # commands that start JAX themselves, if they need it
 

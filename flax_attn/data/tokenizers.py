@@ -185,6 +185,9 @@ def described(content: JsonObject) -> JsonObject:
 
     A token is the index of a match of `pattern` among the `entries`, or that of the unknown.
     """
+    if "kind" not in content:  # of a published model
+        read = "tokenizers.Tokenizer.from_file(path).encode(text).ids"
+        return {"kind": "published", "package": "tokenizers", "read": read}
     kind, tokens = content["kind"], {"padding": 0, "unknown": 1}
     if kind in PAIRS:
         read = "tokenizers.Tokenizer.from_str(json.dumps(model)).encode(text).ids"

@@ -95,7 +95,7 @@ def generate(
     key = jax.random.key(seed)
     is_apart = by_block.is_large(model, params)
     one_by_one = functools.partial(_write, scan=_one_by_one)
-    read, write = (_read, one_by_one) if is_apart else (_read_together, _write_together)
+    begin, write = (read, one_by_one) if is_apart else (_read_together, _write_together)
     numbers = jnp.float32(sampling.temperature), sampling.top_k
     state: Written | None = None
     room = np.zeros(len(texts), int)  # for more tokens of each text
@@ -108,7 +108,7 @@ def generate(
             lengths = np.array([len(end) for end in ends], np.int32)
             width = min(num_read, max(SHORTEST, 1 << (int(lengths.max()) - 1).bit_length()))
             filled = np.array([end + [0] * (width - len(end)) for end in ends], np.int32)
-            now = read(model, params, filled, lengths)
+            now = begin(model, params, filled, lengths)
             check_finite(now[0])
             state = now if state is None or is_full.all() else _choose(is_full, now, state)
             room = np.where(is_full, model.max_length - lengths, room)
@@ -121,16 +121,17 @@ def generate(
         yield written
 
 
-def _read(
+def read(
     model: GeneratesText,
     params: Params,
     tokens: Int[Array | np.ndarray, "b t"],
     lengths: Int[Array | np.ndarray, " b"],
 ) -> Written:
-    return _decode(model, params, tokens, _start(model, params, len(tokens)), lengths)
+    """Reads the first `lengths` tokens of each text into empty caches. Returns as `decode`."""
+    return decode(model, params, tokens, _start(model, params, tokens.shape[0]), lengths)
 
 
-def _decode(
+def decode(
     model: GeneratesText,
     params: Params,
     tokens: Int[Array | np.ndarray, "b t"],
@@ -202,7 +203,7 @@ def _step(
     logits, caches = state
     never = getattr(model, "num_unwritten", NEVER)
     token = _draw(logits, key, number, temperature, top_k=top_k, never=never)
-    return _decode(model, params, token[:, None], caches, np.ones(len(token), np.int32)), token
+    return decode(model, params, token[:, None], caches, np.ones(len(token), np.int32)), token
 
 
 @functools.partial(jax.jit, static_argnames=("top_k", "never"))
@@ -219,7 +220,7 @@ def _draw(
     return sample(logits, noise, temperature=temperature, top_k=top_k, never=never)
 
 
-_read_together = jax.jit(_read, static_argnames="model")
+_read_together = jax.jit(read, static_argnames="model")
 _write_together = jax.jit(
     _write, static_argnames=("model", "top_k", "num_steps"), donate_argnames="state"
 )

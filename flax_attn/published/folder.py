@@ -172,7 +172,7 @@ class HubTokenizer:
         return [self.written(token) for token in self.encode(text)]
 
     def to_json(self) -> Json:
-        raise UsageError("expected a run, got a published model, whose tokens need Python")
+        return json.loads(self.model.to_str())
 
     def encode(self, text: str) -> list[int]:
         """Encodes with the tokens that the model expects around a text, such as [CLS] and [SEP]."""

@@ -341,7 +341,9 @@ class VisionTransformer(Stack):
 
     def begin(self, inputs: Float[Array, "b height width c"]) -> Float[Array, "b t d"]:
         x = self.patches(cut_patches(inputs, self.patch_size))
-        x = jnp.concatenate([*(jnp.tile(token, (len(x), 1, 1)) for token in self.first), x], axis=1)
+        x = jnp.concatenate(
+            [*(jnp.tile(token, (x.shape[0], 1, 1)) for token in self.first), x], axis=1
+        )
         return x + self.positions(x.shape[1])[None]
 
     def end(self, x: Float[Array, "b t d"]) -> Float[Array, "b ..."]:

@@ -32,7 +32,7 @@ from flax_attn.published.folder import HubTokenizer, ModelConfig, read_json, rea
 from flax_attn.published.modules import Decoder, Encoder, Stack, VisionTransformer
 from flax_attn.schema import require
 from flax_attn.tasks import ClassesOfImages, ClassesOfTexts
-from flax_attn.tasks.artifacts import Prediction, Recipe
+from flax_attn.tasks.artifacts import Kept, Prediction, Recipe
 from flax_attn.tasks.asking import Asked, check_length
 from flax_attn.tasks.inputs.base import Input
 from flax_attn.tasks.inputs.images import Images
@@ -100,28 +100,33 @@ class InParts:
         """Returns the programs of `begin` and `end`."""
         return jax.jit(self.begin, static_argnums=0), jax.jit(self.end, static_argnums=0)
 
+    def outputs_of(self, model: nn.Module, params: Params, x: Array, inputs: Inputs) -> Array:
+        """Computes what `predict` returns from the states after the last block."""
+        return self.programs[1](model, params, x, inputs)
+
     def compute(
-        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
+        self,
+        model: nn.Module,
+        params: Sequence[Params],
+        inputs: Inputs,
+        need_weights: bool = False,
     ) -> dict[str, Tree]:
-        """Computes probabilities, the weights of each block, and the states after the last."""
+        """Computes outputs, the states after the last block, and the weights of each if needed."""
         assert isinstance(model, Stack)
-        (begin, end), outside = self.programs, by_block.outside(params[0])
-
-        def of_batch(batch: Inputs) -> dict[str, Tree]:
-            options: Options = {"lengths": by_block.lengths_of(batch), "need_weights": True}
-            x = begin(model, outside, batch)
-            x, attention, _ = by_block.through(model, params[0], x, **options)
-            shown = {name: self.shown(w) for name, w in jax.device_get(attention).items()}
-            return {"outputs": end(model, outside, x, batch), "attention": shown, "states": x}
-
-        computed = in_batches(of_batch, inputs, self.batch_rows)
-        return computed | {"attention": in_order(computed["attention"])}
+        outside = by_block.outside(params[0])
+        options: Options = {"lengths": by_block.lengths_of(inputs), "need_weights": need_weights}
+        x = self.programs[0](model, outside, inputs)
+        x, attention, _ = by_block.through(model, params[0], x, **options)
+        shown = {name: self.shown(weights) for name, weights in attention.items()}
+        outputs = self.outputs_of(model, outside, x, inputs)
+        return {"outputs": outputs, "attention": shown, "states": x}
 
     def applied(
         self, model: nn.Module, params: Sequence[Params], arrays: Inputs
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        computed = self.compute(model, params, arrays)
-        return computed["outputs"], computed["attention"]
+        compute = functools.partial(self.compute, model, params, need_weights=True)
+        computed = in_batches(compute, arrays, self.batch_rows)
+        return computed["outputs"], in_order(computed["attention"])
 
 
 class Prepared(NamedTuple):
@@ -224,7 +229,7 @@ class Read(InParts, ClassesOfTexts):
 
     Attributes:
         mask: the id of `[MASK]`.
-        labels: the classes of tokens.
+        labels: the words, or the classes of tokens.
         folder: of the model.
     """
 
@@ -249,6 +254,14 @@ class Read(InParts, ClassesOfTexts):
             return jnp.asarray(outputs, jnp.float32)
         return softmax(outputs[:, 0] if model.head == "words" else outputs)
 
+    def outputs_of(self, model: nn.Module, params: Params, x: Array, inputs: Inputs) -> Array:
+        assert isinstance(model, Encoder)
+        if model.head in ("states", "tokens"):
+            outputs: Tree = by_block.end(model, params, x)
+            return outputs if model.head == "states" else softmax(outputs)
+        outputs = super().outputs_of(model, params, x, inputs)
+        return outputs[:, 0] if model.num_classes == 1 else outputs
+
     def prepared(self, asked: Asked) -> Prepared:
         text = asked.words()
         inputs, (parts,), _ = self.reader.read([text])
@@ -271,17 +284,14 @@ class Read(InParts, ClassesOfTexts):
             got = f"got {counts.tolist()}"
             require((counts == 1).all(), f"one {name} in every text, for the word to name, {got}")
         length = encoded["tokens"].shape[1]
-        computed = self.compute(model, params, self.reader.to_size(encoded))
-        attention = {name: w[..., :length, :length] for name, w in computed["attention"].items()}
+        outputs, weights = self.applied(model, params, self.reader.to_size(encoded))
+        attention = {name: w[..., :length, :length] for name, w in weights.items()}
         looks: Options = {"tokens": tokens, "known": known, "attention": attention}
-        if model.head == "states":
-            return Prediction(computed["states"][:, :length], **looks)
-        if model.head == "tokens":
-            shares = softmax(by_block.end(model, params[0], jnp.asarray(computed["states"])))
-            return Prediction(np.asarray(shares)[:, :length], list(self.labels), **looks)
+        if model.head in ("states", "tokens"):
+            return Prediction(outputs[:, :length], list(self.labels), **looks)
         if model.num_classes == 1:
-            return Prediction(computed["outputs"][:, 0], **looks)
-        predicted = self.target.predicted(computed["outputs"], texts)
+            return Prediction(outputs, **looks)
+        predicted = self.target.predicted(outputs, texts)
         return dataclasses.replace(predicted, **looks)
 
     def embed(self, model: nn.Module, params: Sequence[Params], texts: UserInput) -> np.ndarray:
@@ -293,7 +303,9 @@ class Read(InParts, ClassesOfTexts):
             row[:] = row if len(row) <= most else row[: most - len(end)] + end
         tokens, lengths = pad(rows)
         inputs = self.reader.to_size({"tokens": tokens, "lengths": lengths})
-        states = np.asarray(self.compute(model, params, inputs)["states"], np.float32)  # (n, t, d)
+        compute = functools.partial(self.compute, model, params)
+        computed = in_batches(compute, inputs, self.batch_rows)
+        states = np.asarray(computed["states"], np.float32)  # (n, t, d)
         number = np.minimum(lengths, num_pooled)[:, None]  # (n, 1)
         is_pooled = np.arange(states.shape[1]) < number  # (n, t)
         vectors = np.where(is_pooled[..., None], states, 0).sum(axis=1) / number  # (n, d)
@@ -306,6 +318,11 @@ class Masked(Read):
     """A published encoder of texts that names words or classes of tokens, or has states alone."""
 
     tells_why = False
+
+    @functools.cached_property
+    def kept(self) -> Kept:
+        kept = super().kept
+        return kept._replace(files=kept.files | {"labels.json": list(self.labels)})
 
 
 class Rated(Read):
@@ -327,6 +344,9 @@ class ImagesOfAnySize(Images):
     @property
     def channels(self) -> int:
         return self.data.channels
+
+    def sample(self, number: int) -> Inputs:
+        return np.zeros((number, *self.shape, self.channels), np.float32)
 
     def scaled(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
         """Scales images `(n, height, width)` or `(n, height, width, channels)` in [0, 1].
@@ -366,6 +386,12 @@ class Seen(InParts, ClassesOfImages):
         logits: Tree = model.apply({"params": params}, x, method="end")
         return softmax(logits)
 
+    def outputs_of(self, model: nn.Module, params: Params, x: Array, inputs: Inputs) -> Array:
+        assert isinstance(model, VisionTransformer)
+        if not model.num_classes:
+            return by_block.end(model, params, x)
+        return super().outputs_of(model, params, x, inputs)
+
     def shown(self, weights: BlockWeights) -> BlockWeights:
         return weights[..., :1, self.first :]
 
@@ -378,13 +404,12 @@ class Seen(InParts, ClassesOfImages):
         return Prepared(inputs, [], sides**2, sides**2, 0, self.first)
 
     def predict(self, model: nn.Module, params: Sequence[Params], inputs: UserInput) -> Prediction:
-        computed = self.compute(model, params, self.inputs.read(inputs).arrays)
-        predicted = self.target.predicted(computed["outputs"], inputs)
+        outputs, attention = self.applied(model, params, self.inputs.read(inputs).arrays)
         assert isinstance(model, VisionTransformer)
         if not model.num_classes:
-            states = by_block.end(model, params[0], jnp.asarray(computed["states"]))
-            predicted = Prediction(np.asarray(states, np.float32))
-        return dataclasses.replace(predicted, attention=computed["attention"])
+            return Prediction(np.asarray(outputs, np.float32), attention=attention)
+        predicted = self.target.predicted(outputs, inputs)
+        return dataclasses.replace(predicted, attention=attention)
 
 
 def load(
@@ -422,10 +447,10 @@ def load(
         return Continued(inputs.data, Recipe(), inputs, target, ends=ends), model, params
     assert isinstance(model, Encoder)
     names = class_names(config, model.num_classes)
-    labels = tuple(names) if model.head == "tokens" else ()
     if model.head == "words":
         names = [tokenizer.written(i) for i in range(model.vocabulary_size)]
-    elif model.head != "classes":
+    labels = () if model.head == "states" else tuple(names)
+    if model.head in ("states", "tokens"):
         names = NO_CLASSES
     data = NoTexts(tokenizer="bpe", max_length=model.max_length)
     reader = Reader(data, tokenizer, None)

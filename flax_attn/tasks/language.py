@@ -191,10 +191,16 @@ class LanguageModel(Task):
         return Generated(inputs.decoded(texts), inputs.written(tokens).tolist(), attend)
 
     def compute(
-        self, model: nn.Module, params: Sequence[Params], inputs: Inputs
+        self,
+        model: nn.Module,
+        params: Sequence[Params],
+        inputs: Inputs,
+        need_weights: bool = False,
     ) -> dict[str, Tree]:
-        """Computes probabilities `(b, max_length, vocabulary)` of the token after each."""
-        return {"outputs": self.target.decode([logits_of(model, one, inputs) for one in params])}
+        """Computes probabilities `(b, t, vocabulary)` of the token after each, and attention."""
+        applied = [apply(model, one, inputs, need_weights=need_weights) for one in params]
+        outputs = self.target.decode([logits for logits, _ in applied])
+        return {"outputs": outputs, "attention": applied[0][1]}
 
     def look(self, model: nn.Module, params: Sequence[Params], inputs: Inputs) -> dict[str, Tree]:
         """Computes the probabilities of the next token, and what the last one attends to."""

@@ -142,7 +142,6 @@ def test_attention_is_drawn_on_a_picture(name, folders, tmp_path, monkeypatch, c
 REFUSED = {
     "report": ["report", "gpt2"],
     "compare": ["compare", "gpt2"],
-    "export": ["export", "gpt2", "exported"],
     "train": ["train", "names:quick", "--workdir", "gpt2"],
     "explore two": ["explore", "gpt2", "words"],
     "why": ["predict", "words", "the [MASK]", "--why"],

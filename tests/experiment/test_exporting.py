@@ -1,6 +1,7 @@
 """An export says what the run says, to a program that has neither Flax nor `flax_attn`."""
 
 import dataclasses
+import functools
 import json
 import os
 import subprocess
@@ -20,8 +21,10 @@ from flax_attn.data.tokenizers import described
 from flax_attn.errors import UsageError
 from flax_attn.experiment.exporting import as_json, as_safetensors, takes_any_length
 from flax_attn.models import CNN, LSTM, BiLSTM, CNNAttention, ResidualAttention
-from tests import tiny
+from flax_attn.models.generation import Sampling, generate
+from tests import serving, tiny
 from tests.accelerators.programs import largest
+from tests.published import tiny as published
 
 pytestmark = pytest.mark.usefixtures("symbolic_sizes")
 
@@ -330,6 +333,72 @@ def test_a_path_will_do_and_files_are_replaced(exports, tmp_path, no_pictures):
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     for name in ("params.safetensors", "export.json"):
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+HEADS = (
+    {  # folders of published models, and inputs
+        "gpt2": (published.write_gpt2, ["a cat", "the cat sat"]),
+        "hybrid": (published.write_hybrid, ["a cat", "the cat sat"]),
+        "vit": (published.write_vit, IMAGES[:3] / 255),
+        "vit states": (functools.partial(published.write_vit, classes=False), IMAGES[:3] / 255),
+    }
+    | {
+        head: (functools.partial(published.write_bert, head=head), ["a cat [MASK]", "the [MASK]"])
+        for head in ("words", "classes", "tokens", "number", "states")
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in ("gpt2", "tokens") else full(name) for name in HEADS]
+)
+def test_a_published_model_predicts_with_the_parameters_beside_it(name, tmp_path):
+    write, given = HEADS[name]
+    model = flax_attn.load(write(tmp_path / "folder"))
+    folder = flax_attn.export(model, tmp_path / "exported", need_weights=True)
+    program = jax.export.deserialize((folder / "prediction.jax").read_bytes())
+    inputs, predicted = model.task.inputs.read(given).arrays, model.predict(given)
+    is_decoder = name in ("gpt2", "hybrid")
+    lengths = inputs.pop("lengths") if is_decoder else None
+    params = load_file(folder / "params.safetensors")
+    outputs = program.call(params, inputs["tokens"] if is_decoder else inputs)
+    got = outputs["outputs"]
+    got = got[np.arange(len(lengths)), lengths - 1] if is_decoder else got
+    np.testing.assert_allclose(got, predicted.outputs, atol=1e-5)
+    for block, weights in predicted.attention.items():
+        for ours, its in zip(outputs["attention"][block], weights):
+            shown = tuple(map(slice, its.shape))
+            np.testing.assert_allclose(ours[shown], its, atol=1e-5)
+    if predicted.names and not is_decoder:
+        assert json.loads((folder / "labels.json").read_text()) == predicted.names
+
+
+def test_the_page_on_serving_writes_what_the_model_writes(tmp_path):
+    model = flax_attn.load(published.write_gpt2(tmp_path / "folder"))
+    flax_attn.export(model, tmp_path / "exported")
+    serving.run(serving.PAGE + "Path('text').write_text(text)", tmp_path)
+    prompt = "The cat sat on the mat because"
+    expected = model.generate(prompt, length=32, temperature=0).texts[0]  # before it reads anew
+    assert (tmp_path / "text").read_text().startswith(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["run", "gpt2", "hybrid"])
+def test_decode_steps_write_what_generate_writes(name, tmp_path, no_pictures):
+    sizes = {"data.max_length": 64, "model.features": 16, "model.num_blocks": 2}
+    changes = tiny.STEPS | sizes | {"data.num_lines": 400, "model.num_key_heads": 2}
+    if name == "run":
+        options = {"num_epochs": 1, "workdir": tmp_path / "run", "overrides": changes}
+        model = flax_attn.train("names:quick", **options)
+    else:
+        model = flax_attn.load(HEADS[name][0](tmp_path / "folder"))
+    flax_attn.export(model, tmp_path / "exported")
+    prompts = [model.task.inputs.encoded(text) for text in ("kanidafo", "ka")]
+    params = next(iter(model.params.values()))
+    parts = generate(model.model, params, prompts, 40, Sampling(0.0))
+    expected = np.concatenate([*parts], axis=1)
+    assert len({*expected.ravel().tolist()}) > 3  # not one token for ever
+    np.testing.assert_array_equal(serving.write(tmp_path, prompts, 40), expected)
 
 
 @pytest.mark.parametrize("text", ["é", "\ud800"])

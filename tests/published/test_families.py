@@ -21,6 +21,7 @@ from flax_attn.published import families  # noqa: E402
 from flax_attn.published.families import frequencies_of, read  # noqa: E402
 from flax_attn.published.folder import ModelConfig  # noqa: E402
 from flax_attn.published.modules import Decoder, Encoder  # noqa: E402
+from tests import serving  # noqa: E402
 from tests.published.folders import WRITES, write  # noqa: E402
 
 tr.logging.set_verbosity_error()
@@ -111,6 +112,20 @@ def test_a_model_in_parts_gives_the_same_as_a_whole(pair):
     x, weights, _ = by_block.through(model, params, x, **options)
     check_close(by_block.end(model, params, x), expected, 2e-6)
     chex.assert_trees_all_close(weights, aux["attention"], atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("symbolic_sizes")
+@pytest.mark.parametrize("name", ["gpt2", "llama_3_tied", "gemma3", "qwen3_5"])
+def test_an_export_writes_in_plain_jax_what_generate_writes(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    model = flax_attn.load(write(name, tmp_path / "folder"))
+    flax_attn.export(model, tmp_path / "exported")
+    prompts = [model.task.inputs.encoded(text) for text in ("the cat sat on", "a dog")]
+    assert len({*map(len, prompts)}) == 2
+    parts = generate(model.model, model.params[0], prompts, GENERATED, Sampling(0.0))
+    expected = np.concatenate([*parts], axis=1)
+    np.testing.assert_array_equal(serving.write(tmp_path, prompts, GENERATED), expected)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -189,6 +189,7 @@ class LinearAttentionBase(InHeads):
             for part, array in (("query", query), ("key", key), ("value", value))
         )
         has_strength, wants = "strength" in widths, self._wants(need_weights)
+        at_once = wants or jax.export.is_symbolic_dim(length)
         (context, weights), state = linear_attention(
             query,
             key,
@@ -199,7 +200,7 @@ class LinearAttentionBase(InHeads):
             lengths=lengths,
             segments=segments,
             state=state,
-            chunk_size=None if wants else self.chunk_size,
+            chunk_size=None if at_once else self.chunk_size,
             need_weights=wants,
             name=self._path(),
         )  # (..., t, heads, e)

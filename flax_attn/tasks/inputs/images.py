@@ -66,7 +66,7 @@ class Images(Input):
         return np.zeros((number, *self.shape), np.float32)
 
     def shapes(self) -> Tree:
-        return f"b, {', '.join(map(str, self.shape))}"
+        return f"b, {', '.join(map(str, self.sample(1).shape[1:]))}"
 
     def read(self, inputs: UserInput) -> Encoded:
         return Encoded(self.scaled(inputs))
