@@ -8,7 +8,7 @@ import numpy as np
 
 from docs.draw import DOCS
 
-PAGE = re.search(r"```python\n(.*?)```", (DOCS / "serve.md").read_text(), re.DOTALL)[1]
+(PAGE,) = re.findall(r"```python\n(.*?)```", (DOCS / "serve.md").read_text(), re.DOTALL)
 ALONE = """
 import sys
 assert not {"flax", "flax_attn"} & sys.modules.keys()

@@ -21,6 +21,7 @@ PAGES = {  # under a page, headings with the pages below them
             "docs/translation",
             "docs/language_models",
             "docs/published_models",
+            "docs/serve",
             "docs/nnx",
             "docs/equinox",
             "docs/testing",

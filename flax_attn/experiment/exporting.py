@@ -48,9 +48,9 @@ def export(
     """Writes a model's prediction and parameters for programs without Flax and `flax_attn`.
 
         prediction.jax       the prediction, the bytes of a `jax.export.Exported`
-        prefill.jax          reads prompts, for a model that continues texts
+        prefill.jax          of a model that continues texts: reads prompts
         step.jax             reads one more token of each text
-        prediction.tpu.jax   the same for one of the `platforms`, with its kernels
+        prediction.tpu.jax   as `prediction.jax`, for one of the `platforms`, with its kernels
         params.safetensors   the parameters, by names such as `params.conv1.kernel`
         export.json          names, shapes and dtypes of inputs and outputs, and the rules by which
                              a program in any language makes tokens of texts
@@ -89,7 +89,7 @@ def export(
     `max_length`, the tokens that `start` an empty text, or every text if `always`, and the `ends`.
 
     Texts, their pairs and series may have any length. Signals may where the model's parameters have
-    the same shapes at twice the length: with `cnn`, `cnn_attention`, `residual_attention` and
+    the same shapes at half the length: with `cnn`, `cnn_attention`, `residual_attention` and
     `bilstm`, but for `binary_positions=True`. Others, such as `lstm`, have the length of the run.
 
     The sizes of `prediction.jax` are not known, so it computes all scores of an attention at once.
@@ -168,18 +168,16 @@ def trace(run: Model, platform: str, rows: int, need_weights: bool) -> dict[str,
 
 
 def prediction_of(run: Model, platform: str, rows: int, need_weights: bool) -> Program:
-    """Makes the prediction. Parameters of a run, which are few, are constants in it."""
+    """Makes the prediction. The parameters of a run, which are few, are constants in it."""
     has_option = isinstance(run.task, LanguageModel) or not isinstance(run, Run)
     options: Options = {"need_weights": need_weights} if has_option else {}
     compute = functools.partial(run.task.compute, run.model, **options)
-    inputs, params = of_any_size(run) if platform == PORTABLE else of_rows(run, rows), run.params
+    inputs = of_any_size(run) if platform == PORTABLE else of_rows(run, rows)
+    params = list(run.params.values())
     if isinstance(run, Run):
-        constants = lambda: jax.tree.map(jnp.asarray, list(params.values()))
-        return lambda inputs: compute(constants(), inputs), (inputs,)
-    return lambda named, inputs: compute([by_layer(named)], inputs), (
-        shapes_by_name(params[0]),
-        inputs,
-    )
+        return lambda inputs: compute(jax.tree.map(jnp.asarray, params), inputs), (inputs,)
+    of_named = lambda named, inputs: compute([by_layer(named)], inputs)
+    return of_named, (shapes_by_name(params[0]), inputs)
 
 
 def steps_of(model: GeneratesText, params: Params, platform: str, rows: int) -> dict[str, Program]:
@@ -202,8 +200,7 @@ def steps_of(model: GeneratesText, params: Params, platform: str, rows: int) -> 
         return as_arrays(read(model, by_layer(named), tokens, lengths))
 
     def step(named: Named, token: Array, arrays: list[Array]) -> tuple[Array, list[Array]]:
-        caches = jax.tree.unflatten(structure, arrays)
-        lengths = jnp.ones_like(token)
+        caches, lengths = jax.tree.unflatten(structure, arrays), jnp.ones_like(token)
         return as_arrays(decode(model, by_layer(named), token[:, None], caches, lengths))
 
     return {
@@ -256,7 +253,7 @@ def takes_any_length(model: nn.Module, sample: np.ndarray) -> bool:
 def describe(run: Model, exported: dict[str, Exported], params: dict[int, str]) -> JsonObject:
     """Describes how to use the files."""
     programs = {file: shapes_of(program) for file, program in exported.items()}
-    data = vars(run.model) if not isinstance(run, Run) else run.config.values["data"]
+    data = run.config.values["data"] if isinstance(run, Run) else vars(run.model)
     return {
         "config": run.config.name if isinstance(run, Run) else run.path.name,
         "task": run.task.name,
@@ -275,10 +272,9 @@ def of_generation(run: Model) -> JsonObject:
     """Describes where texts start and end."""
     task = run.task
     assert isinstance(task, LanguageModel)
-    start, by_line = task.inputs.encoded(""), task.inputs.data.by_line
-    ends = sorted(task.ends) or (start if by_line else [])
-    most = task.inputs.data.max_length
-    return {"max_length": most, "start": start, "always": by_line, "ends": ends}
+    start, data = task.inputs.encoded(""), task.inputs.data
+    ends = start if data.by_line else sorted(task.ends)
+    return {"max_length": data.max_length, "start": start, "always": data.by_line, "ends": ends}
 
 
 def of_texts(run: Model, data: JsonObject) -> JsonObject:
