@@ -4,20 +4,20 @@ All weights of many heads would be megabytes, so a reply has a small map of each
 of one head the weights of one query. Parameters are those of the folder; nothing is trained.
 """
 
-import functools
 import math
-from collections.abc import Callable
+import re
+from pathlib import Path
 from typing import cast
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import msgspec
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from flax_attn.attention import Lens, LinearAttention
+from flax_attn.attention import Lens
 from flax_attn.attention.arrays import with_rank
+from flax_attn.attention.lens import Change
 from flax_attn.errors import counted
 from flax_attn.experiment.loading import Model
 from flax_attn.explore.under_lens import NORMALIZERS, Traced
@@ -25,6 +25,7 @@ from flax_attn.models import by_block
 from flax_attn.models.forward import Inputs, Params, check_finite
 from flax_attn.models.language import softmax
 from flax_attn.page.data import safe
+from flax_attn.published.folder import read_json
 from flax_attn.published.modules import AnyModel, Decoder, VisionTransformer
 from flax_attn.published.tasks import NO_CLASSES, Continued, Prepared, Read, Seen
 from flax_attn.tasks import replies
@@ -38,13 +39,17 @@ NEXT = 5  # tokens that are named after each block
 MOST_BARS = 4_096  # numbers of a vector
 MOST_SIDE = 56  # pixels of an image that a page asks about
 AT_ONCE = 4, 16  # settings that one program takes: as many as a block has heads, within these
+VECTORS = "query", "key", "value", "context"  # of a token in a head: the parts of sites
+IN_CACHE = re.compile(r"/models--([^/]+)/snapshots/[^/]+$")  # of Hugging Face
+ARITHMETIC = "scale", "softcap", "positions", "output_gate", "output_norm"
+HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
 
 
 class PublishedAnswers:
     """Answers for one published model.
 
     Attributes:
-        names: of the attentions, as weights have them.
+        names: of the attentions, as a page shows them.
         heads: the number of heads of each attention.
         is_linear: whether each attention is without softmax.
     """
@@ -53,7 +58,7 @@ class PublishedAnswers:
         assert isinstance(run.task, Continued | Read | Seen)
         self.run, self.task, self.model = run, run.task, cast(AnyModel, run.model)
         self.params: Params = run.params[0]
-        self.names = [f"block{i + 1}" for i in range(self.model.num_blocks)]
+        self.names = [f"block {i}" for i in range(self.model.num_blocks)]
         self.is_linear = [False] * self.model.num_blocks
         self.heads = [self.model.num_heads] * self.model.num_blocks
         if isinstance(self.model, Decoder):
@@ -81,26 +86,22 @@ class PublishedAnswers:
         prepared = self.task.prepared(asked)
         token = prepared.token if asked.view.token is None else asked.view.token
         view = msgspec.structs.replace(asked.view, token=min(token, prepared.length - 1))
-        looked = self._looked(asked, prepared, view)
+        looked = self._looked(asked, prepared)
         check_finite(looked["outputs"])
         reply = replies.EMPTY | self.task.target.reply(looked["outputs"]) | {"outputs": None}
         if asked.changes:
             reply["effects"] = self._effects(asked, prepared, looked["outputs"])
         elif not asked.brief:
-            reply |= self._shown(looked, prepared, view)
+            reply |= self._shown(asked, looked, prepared, view)
         return safe(reply)
 
-    def _looked(self, asked: Asked, prepared: Prepared, view: View) -> dict[str, Tree]:
-        """Computes one pass, unless the last one was the same, for another head or for effects."""
+    def _looked(self, asked: Asked, prepared: Prepared) -> dict[str, Tree]:
+        """Computes one pass, unless the last one was the same, for another token or head."""
         leaves = tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(prepared.inputs))
-        key = leaves, asked.settings, view.token
+        key = leaves, asked.settings
         last = self.last  # another thread may put its own there
         if last is None or last[0] != key:
-            arguments = *self._arguments(asked.settings, prepared), view.token or 0
-            looked = self._look(
-                self.params, prepared.inputs, *arguments, normalizer=asked.settings.normalizer
-            )
-            self.last = last = key, looked
+            self.last = last = key, self._look(asked.settings, prepared)
         return last[1]
 
     def _arguments(self, settings: Settings, prepared: Prepared) -> tuple[Traced, np.ndarray]:
@@ -129,16 +130,21 @@ class PublishedAnswers:
             effects += (shares - outputs[best])[: len(part)].tolist()
         return effects
 
-    def _shown(self, looked: dict[str, Tree], prepared: Prepared, view: View) -> JsonObject:
+    def _shown(
+        self, asked: Asked, looked: dict[str, Tree], prepared: Prepared, view: View
+    ) -> JsonObject:
         """Returns the parts of a reply on the heads and on one token."""
-        name, block = self.names[view.attention], looked["blocks"][view.attention]
-        of_head = {part: array[view.head] for part, array in block.items()}
+        name, token, states = self.names[view.attention], view.token or 0, looked["states"]
+        _, block = self._through(
+            view.attention, states[view.attention], asked.settings, prepared, token
+        )
+        of_head = {part: array[view.head] for part, array in jax.device_get(block).items()}
         length = prepared.length
         row = lambda part: {name: replies.array(of_head[part][None, None, :length])}
         whole = trimmed(of_head["maps"][None], prepared)
         num_heads = sum(self.heads)
         side = max(n for n in (SMALL, SMALL // 2, 4) if n**2 * num_heads <= ROOM or n == 4)
-        small = [pooled(trimmed(own["maps"], prepared), side) for own in looked["blocks"]]
+        small = [pooled(trimmed(maps, prepared), side) for maps in looked["maps"]]
         shown: JsonObject = {
             "attention": row("weights"),
             "scores": row("scores") if "scores" in of_head else None,
@@ -149,44 +155,37 @@ class PublishedAnswers:
             "known": [True] * len(prepared.tokens),
             "note": prepared.note,
         }
-        if "embedding" in looked:
-            vector = lambda array: replies.array(array[:MOST_BARS])
-            path = {part: vector(of_head[part]) for part in ("query", "key", "context")}
-            shown["path"] = path | {"embedding": vector(looked["embedding"]), "after": None}
-            if isinstance(self.task, Continued):
-                names = np.array(self.task.target.class_names(), object)[looked["next"]]
-                pairs = np.stack([names, looked["next_shares"].astype(object)], axis=-1)
-                shown["path"]["after"] = pairs.tolist()  # (blocks, NEXT, 2)
+        of_token = np.stack([np.asarray(state)[0, token] for state in states])  # (n, d)
+        vectors = {"residual": of_token[view.attention]}
+        vectors |= {part: of_head[part] for part in (*VECTORS, "output")}
+        path = {part: replies.array(vector[:MOST_BARS]) for part, vector in vectors.items()}
+        shown["path"] = path | {"after": None}
+        if isinstance(self.task, Continued):  # the logit lens
+            shares, tokens = jax.device_get(self.ended(by_block.outside(self.params), of_token))
+            names = np.array(self.task.target.class_names(), object)[tokens]
+            pairs = np.stack([names, shares.astype(object)], axis=-1)
+            shown["path"]["after"] = pairs.tolist()  # (blocks, NEXT, 2)
         return shown
 
-    def _look(
-        self,
-        params: Params,
-        inputs: Inputs,
-        traced: Traced,
-        factors: Float[np.ndarray, "blocks heads"],
-        token: int,
-        *,
-        normalizer: str,
-    ) -> dict[str, Tree]:
-        """Computes the outputs, and of each block small maps and what one token does in a head."""
-        (begin, end), outside = self.task.programs, by_block.outside(params)
-        x = begin(self.model, outside, inputs)
-        states, blocks = [x], []  # one more than blocks
+    def _look(self, settings: Settings, prepared: Prepared) -> dict[str, Tree]:
+        """Computes the outputs, the states before each block and after the last, and the maps."""
+        (begin, end), outside = self.task.programs, by_block.outside(self.params)
+        states, maps = [begin(self.model, outside, prepared.inputs)], []
         for i in range(self.model.num_blocks):
-            own = by_block.of_block(self.model, params, i)
-            arrays = x, by_block.lengths_of(inputs), traced, factors[i, : self.heads[i]], token
-            x, looked = self.block(*own, *arrays, normalizer=normalizer)
+            x, looked = self._through(i, states[-1], settings, prepared)
             states.append(x)
-            blocks.append(looked)
-        made: dict[str, Tree] = {"outputs": np.asarray(end(self.model, outside, x, inputs)[0])}
-        of_token = np.stack([np.asarray(state)[0, token] for state in states])
-        if not isinstance(self.model, VisionTransformer):
-            made["embedding"] = of_token[0]
-        if isinstance(self.model, Decoder):  # if the model ended after each block: the logit lens
-            ended = self.ended(outside, of_token)
-            made["next_shares"], made["next"] = jax.device_get(ended)
-        return made | {"blocks": jax.device_get(blocks)}
+            maps.append(looked["maps"])
+        outputs = np.asarray(end(self.model, outside, states[-1], prepared.inputs)[0])
+        return {"outputs": outputs, "states": states, "maps": jax.device_get(maps)}
+
+    def _through(
+        self, i: int, x: Array, settings: Settings, prepared: Prepared, token: int = 0
+    ) -> tuple[Float[Array, "1 t d"], dict[str, Array]]:
+        """Calls the program of a block."""
+        own = by_block.of_block(self.model, self.params, i)
+        traced, factors = self._arguments(settings, prepared)
+        arrays = by_block.lengths_of(prepared.inputs), traced, factors[i, : self.heads[i]], token
+        return self.block(*own, x, *arrays, normalizer=settings.normalizer)
 
     def _block(
         self,
@@ -202,45 +201,29 @@ class PublishedAnswers:
     ) -> tuple[Float[Array, "1 t d"], dict[str, Array]]:
         """Traces a block: its states, its map, and what the token does in each head.
 
-        Vectors of `query` and `key` are as they are projected; positions turn them after that, and
-        linear attention convolves them.
+        Vectors are those of the sites of `heads.read`: positions turn queries and keys after that.
         """
-        of_token: dict[str, Array] = {}  # (heads, width) by name
-
-        def keep(name: str, vectors: Float[Array, "1 t _ width"]) -> None:
-            heads = len(factors)  # of which several share a key where there are fewer keys
-            of_token[name] = jnp.repeat(vectors[0, token], heads // vectors.shape[2], axis=0)
-
-        def of_call(call: Callable, args: Tree, options: Options, at: Tree) -> Tree:
-            outputs, module = call(*args, **options), at.module
-            if isinstance(module, nn.DenseGeneral) and module.name in ("query", "key"):
-                keep(module.name, outputs)
-            elif isinstance(module, nn.Dense) and module.name in ("query", "key"):
-                attention = module.parent
-                assert isinstance(attention, LinearAttention)
-                key_heads = attention.num_key_heads or attention.num_heads
-                keep(module.name, outputs.reshape(1, outputs.shape[1], key_heads, -1))
-            return outputs
-
-        tell = functools.partial(keep, "context")
-        with self._lens(traced, factors, normalizer, tell) as lens, nn.intercept_methods(of_call):
-            x, weights = self._apply_block(number, params, x, lengths)
-        shown = self.task.shown(weights)
+        sites: dict[str, Array] = {}  # by the part of the attention
+        keep = lambda site, array: sites.setdefault(site.rpartition("/")[2], array)
+        with self._lens(traced, factors, normalizer, {"*/attention/*": keep}):
+            x = self._apply_block(number, params, x, lengths)
+        shown = {
+            name: self.task.shown(sites[name]) for name in ("weights", "scores") & sites.keys()
+        }
         row = lambda array: array[0, :, jnp.minimum(token, array.shape[-2] - 1)]
-        made = {"weights": row(shown), "maps": pooled(as_map(shown[0]), SIDE)}
-        if isinstance(self.model, VisionTransformer):
-            return x, made
-        made |= of_token
-        if not self.is_linear[number]:  # elsewhere the lens keeps the weights, which have no scores
-            made["scores"] = row(lens.scores[0].reshape(weights.shape))
-        return x, made
+        made = {name: row(array) for name, array in shown.items()}
+        made["maps"] = pooled(as_map(shown["weights"][0]), SIDE)
+        for name in VECTORS:  # of heads, of which several share a key where there are fewer keys
+            vectors = sites[name][0, token]  # (heads or key heads, width)
+            made[name] = jnp.repeat(vectors, len(factors) // len(vectors), axis=0)
+        kernel = params[f"blocks_{number}"]["attention"]["out"]["kernel"]  # (heads, e, d) or flat
+        kernel = kernel.reshape(*made["context"].shape, -1)
+        return x, made | {"output": jnp.einsum("he,hed->hd", made["context"], kernel)}
 
-    def _apply_block(
-        self, number: int, params: Params, x: Array, lengths: Array | None
-    ) -> tuple[Array, Array]:
-        options: Options = {"lengths": lengths, "need_weights": True, "method": "block"}
+    def _apply_block(self, number: int, params: Params, x: Array, lengths: Array | None) -> Array:
+        options: Options = {"lengths": lengths, "need_weights": False, "method": "block"}
         applied: Tree = self.model.apply({"params": params}, number, x, **options)
-        return applied[:2]
+        return applied[0]
 
     def _ended(self, params: Params, x: Float[Array, "n d"]) -> tuple[Array, Array]:
         """Traces the probabilities of the likeliest next tokens, and these, from states."""
@@ -286,7 +269,7 @@ class PublishedAnswers:
 
         def of_one(x: Array, hidden: Array, factors: Array) -> Array:
             with self._lens(traced._replace(hidden=hidden), factors, normalizer):
-                return self._apply_block(number, params, x, lengths)[0]
+                return self._apply_block(number, params, x, lengths)
 
         return jax.vmap(of_one)(x, hidden, factors)
 
@@ -295,22 +278,15 @@ class PublishedAnswers:
         traced: Traced,
         factors: Float[Array, " heads"],
         normalizer: str,
-        tell: Callable[[Array], object] | None = None,
+        changes: dict[str, Change] | None = None,
     ) -> Lens:
-        """Makes a lens with the settings. `tell` gets the changed context of the attention."""
-
-        def change(_: str, context: Array) -> Array:
-            changed = context * with_rank(factors[:, None], context.ndim)
-            if tell is not None:
-                tell(changed)
-            return changed
-
+        """Makes a lens with the settings, and further changes after that of the contexts."""
+        change: Change = lambda _, context: context * with_rank(factors[:, None], context.ndim)
         return Lens(
             temperature=traced.temperature,
             normalizer=NORMALIZERS[normalizer],
             mask=lambda query, key: traced.visible(query, key, None),
-            keep_scores=tell is not None,
-            change={"*context": change},
+            change={"*/context": change, **(changes or {})},
         )
 
 
@@ -326,18 +302,30 @@ def first_text(task: Continued | Read | Seen, model: AnyModel) -> str:
     return {Continued: FIRST_PROMPT, Seen: ""}.get(type(task), FIRST_TEXT)
 
 
+def name_of(folder: Path, config: JsonObject) -> str:
+    """Returns the name of a model: that of its place in the cache of Hugging Face, or its own.
+
+    The cache comes first, since a model that was fine-tuned may still name the one it came from.
+    """
+    if in_cache := IN_CACHE.search(folder.resolve().as_posix()):
+        return in_cache[1].replace("--", "/")
+    name = str(config.get("_name_or_path", ""))
+    is_name = HUB_NAME.fullmatch(name) and not Path(name).exists()
+    return name if is_name else folder.resolve().name
+
+
 def page_data(run: Model) -> JsonObject:
     """Returns what a page shows of a published model: no training and no test."""
-    answers = PublishedAnswers(run)
+    answers, config = PublishedAnswers(run), read_json(run.path / "config.json")
     task, model = answers.task, answers.model
     count = sum(leaf.size for leaf in jax.tree.leaves(answers.params))
     blocks = counted(model.num_blocks, "block")
     *fewer, most = sorted(set(answers.heads))
     of_heads = " or ".join([*map(str, fewer), counted(most, "head")])
     return {
-        "name": run.path.resolve().name,
+        "name": name_of(run.path, config),
         "input": "published",
-        "sentence": f"{blocks} of {of_heads}, {count:,} parameters, from a folder",
+        "sentence": f"{config['model_type']}, {blocks} of {of_heads}, {count:,} parameters",
         "takes": {Continued: "prompt", Seen: "image"}.get(type(task), "text"),
         "text": first_text(task, model),
         "has_answer": task.target.class_names() not in (None, NO_CLASSES),
@@ -347,6 +335,8 @@ def page_data(run: Model) -> JsonObject:
             for name, count, is_linear in zip(answers.names, answers.heads, answers.is_linear)
         ],
         "at_once": answers.at_once,
+        # what the path says of the arithmetic of a head; encoders have none of these
+        "head": {name: getattr(model, name, None) for name in ARITHMETIC},
         "examples": [],
         "live": None,
     }

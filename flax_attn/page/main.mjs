@@ -17,7 +17,9 @@ function exploreParts(runs, level) {
   return tasks.map((task) => explorePart(asked.filter(([run]) => taskOf(run) === task), level));
 }
 
+/** The part of runs of one task; without a level, what is tried on them alone. */
 function explorePart([first, ...others], level) {
+  if (!level) return tryIt(...first, others);
   const isOne = others.length === 0;
   const heading = isOne ? headingOf(first[0]) : "One input, all predictions";
   // between the name of a lone run and the headings of what is tried

@@ -198,7 +198,10 @@ function fillPage(page, { runs, mode }, liveOf, explored) {
   }
   const isExplored = mode === "explore";
   if (isOne && runs[0].input === "published") {
-    page.replaceChildren(...explored(runs, "h1")); // it has no test, results or training
+    const [{ name, sentence }] = runs; // it has no test, results or training
+    const heading = el("h1", { dir: "auto" }, name);
+    page.classList.add("published-page");
+    page.replaceChildren(heading, el("p", { class: "hint" }, sentence), ...explored(runs, null));
     return;
   }
   const lives = new Map(runs.map((run) => [run, isExplored ? null : liveOf(run)]));

@@ -1,28 +1,31 @@
-// Published models, without a training. Heads are small pictures, and each can be ablated.
+// Published models, without a training: all heads and the map of one, a text or an image, the
+// answer, and the path of a token. One query is selected, and all parts are about it.
 
 import { textField } from "./controls/choosers.mjs";
 import { drawnImage } from "./controls/paper.mjs";
 import { isVisible } from "./controls/settings.mjs";
-import { buttonOf, div, el, percent, replaceButtons } from "./dom.mjs";
+import { buttonOf, div, el, keepHeight, percent, replaceButtons, scrollBox } from "./dom.mjs";
 import { paintPixels } from "./inputs/image.mjs";
-import { indexOfLargest, range, sumOf } from "./lists.mjs";
+import { range, sumOf } from "./lists.mjs";
 import { effectsOf, effectsRow, mostOf } from "./pictures/effects.mjs";
-import { headGrid, headName, mostTelling, placesOfHeads } from "./pictures/head_grid.mjs";
-import { headOf, headsOf, inColours, largest, legend, mapOf, mostOn } from "./pictures/heat.mjs";
-import { movingLegend, rowOf, scoresIn, signedTop, unpack, weightsIn } from "./pictures/heat.mjs";
+import { headGrid, headName, placesOfHeads, telling } from "./pictures/head_grid.mjs";
+import { headOf, headsOf, heatMap, inColours, largest, legend } from "./pictures/heat.mjs";
+import { MOST_NAMED, mostOn, movingLegend, putsOn, rowOf, scoresIn } from "./pictures/heat.mjs";
+import { signedTop, topOf, unpack, weightsIn } from "./pictures/heat.mjs";
 import { tokenPath } from "./pictures/path.mjs";
-import { bars, lineEnd, words } from "./pictures/words.mjs";
+import { bars, lineEnd, naming, sign, words } from "./pictures/words.mjs";
 import { writeButtons, written } from "./targets/next.mjs";
 import { addInput } from "./views.mjs";
 
 const MOST_BEST = 8; // classes that are shown
+const AXES = ["query", "key"];
 const ABLATED =
   "Press a head to ablate it. Ablating a head sets its output to zero, which is outside what the " +
   "model saw in training, so the drop can overstate its importance.";
 
 /** A text to type: `{node, value(), begin(), add(codes)}`. */
 function textInput(run, onInput) {
-  const { node, area } = textField("your text", 3, onInput);
+  const { node, area } = textField("The text", 2, onInput);
   return {
     node,
     begin: () => {
@@ -78,24 +81,28 @@ function imageInput({ side }, onInput) {
   };
   const file = el("input", { type: "file", accept: "image/*", onchange: open });
   const choice = el("label", { class: "control" }, el("span", {}, "or a picture, in grey"), file);
-  const node = div(el("h3", {}, "Draw here"), drawing.node, choice);
+  const node = div(drawing.node, choice);
   const numbers = () => image.data.map((ink) => Number((1 - ink).toFixed(2)));
   const value = () => ({ inputs: { shape: image.shape, data: numbers() } });
   return { node, begin, value, image: () => image };
 }
 
 /** The view of a published model. */
-function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick }) {
+function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }) {
   const isImage = run.takes === "image";
   const middle = Math.floor(run.attention.length / 2);
-  const state = { reply: null, settings: null, request: null, asked: "", effects: new Map() };
-  const view = { attention: middle, head: 0, token: null };
+  // `token` and `key` are the query that is shown and the key that is selected, if one is
+  const state = { reply: null, token: null, key: null, asked: "", effects: new Map() };
+  const view = { attention: middle, head: 0, token: null }; // what is asked
+  let opening = null; // the token of the first view
   let cut = [];
   const typed = () => {
     forget();
     look(null);
   };
-  const look = (token) => {
+  const look = (token, key = null) => {
+    state.key = key;
+    if (token !== null && token === view.token) return again();
     view.token = token;
     changed();
   };
@@ -109,12 +116,11 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   });
   const looked = el("canvas", { class: "published-image", role: "img" });
   const grid = headGrid(run, choose);
-  const chosen = el("p", { class: "hint", "aria-live": "polite" });
-  const map = div();
-  const summary = el("summary", {}, "Its whole map");
-  const details = el("details", { class: "behind", open: true }, summary, map);
-  details.addEventListener("toggle", drawMap);
-  const path = tokenPath();
+  const heading = el("h2", {}, "The map of a head");
+  const picture = div();
+  const end = div();
+  let map = null; // of these tokens
+  const path = tokenPath(run);
   const all = buttonOf("Ablate each head of all blocks", cutEach);
   const progress = el("span", { class: "hint", role: "status" });
   const ofHeads = effectsRow(ask, {
@@ -131,17 +137,22 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     onPress: (key) => hide([key]),
   });
 
-  /** Begins with a head that tells something, unless one was chosen. */
-  function begins(i) {
-    if (state.isChosen) return;
-    const [attention, head] = placesOfHeads(run)[i];
-    Object.assign(view, { attention, head });
+  /** Begins with a head and a query that tell something, and asks for them. */
+  async function begins(reply) {
+    state.hasBegun = true;
+    const heads = await headsIn(reply);
+    const size = sizeOfCell(reply.tokens, heads[0]);
+    const keys = isImage ? null : reply.tokens.filter((_, i) => i % size === 0);
+    const { head, q } = telling(heads, keys, !isImage);
+    [view.attention, view.head] = placesOfHeads(run)[head];
+    view.token = opening = isImage ? null : size * q;
     changed();
   }
 
   function choose(attention, head) {
     Object.assign(view, { attention, head });
-    state.isChosen = true;
+    state.key = null;
+    state.hasBegun = true;
     changed();
   }
 
@@ -158,26 +169,25 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
 
   const mark = () => grid.mark({ view, cut, effects: state.effects });
 
-  /** `request` is what was answered. */
+  /** `request` is what was answered. The first answer is the choice of what to show. */
   function show([reply], settings, request) {
-    Object.assign(state, { reply, settings, request });
-    const looks = weightsIn(reply, nameIn(reply), 0);
+    if (!state.hasBegun) return begins(reply);
+    const { token } = reply.view;
+    Object.assign(state, { reply, settings, request, token });
+    const weights = weightsIn(reply, nameIn(reply), 0);
     const tokens = reply.tokens.map(lineEnd);
-    if (isImage) showImage(looks, settings);
-    else showTokens(tokens, looks, settings);
+    const at = naming(isImage ? null : tokens, "patch");
+    const key = Math.min(state.key ?? largest(weights, 0), weights.columns - 1);
+    const ofToken = isImage ? "the class token" : at(token);
+    Object.assign(state, { weights, at, marked: key, ofToken });
+    if (isImage) showImage(weights, settings);
+    else showTokens(tokens, weights, settings);
     showAnswer(reply);
-    Promise.all(reply.maps.map(unpack)).then((maps) => {
-      if (state.reply !== reply) return;
-      const heads = maps.flatMap((own, i) => headsOf({ ...own, signed: isSigned(i) }));
-      grid.show(heads);
-      // many heads that have nothing to say look at the first token
-      const isTelling = (q, k) => isImage || (k > 0 && k !== q);
-      if (!state.hasBegun) begins(mostTelling(heads, isTelling));
-      state.hasBegun = true;
-    });
-    chosen.textContent = `Chosen: ${headIn(reply)}.`;
-    drawMap();
-    path.show(reply, nameIn(reply), tokens);
+    headsIn(reply).then((heads) => state.reply === reply && grid.show(heads));
+    heading.textContent = `Head ${reply.view.head} of ${nameIn(reply)}`;
+    if (!isImage) drawMap();
+    path.show(reply, nameIn(reply), { of: ofToken, at, key, isSeen });
+    changes.hidden = false;
     const asked = JSON.stringify([request.inputs, settings]);
     const isNew = asked !== state.asked;
     const isOther = isNew || state.block !== reply.view.attention;
@@ -187,9 +197,17 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     if (run.has_answer && isOther) measure(reply, settings, request, isNew);
   }
 
+  /** All heads of a reply as small maps. */
+  async function headsIn({ maps }) {
+    const unpacked = await Promise.all(maps.map(unpack));
+    return unpacked.flatMap((own, i) => headsOf({ ...own, signed: isSigned(i) }));
+  }
+
+  /** How many tokens a row of a map stands for. */
+  const sizeOfCell = (tokens, { rows }) => Math.max(Math.ceil(tokens.length / rows), 1);
+
   const isSigned = (attention) => run.attention[attention].signed;
   const nameIn = (reply) => run.attention[reply.view.attention].name;
-  const headIn = ({ view: own }) => headName(run, own.attention, own.head);
 
   /** The effects of ablating each head of the block, and then of masking each part. */
   async function measure(reply, settings, { inputs }, isNew) {
@@ -197,7 +215,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     const own = { inputs, settings };
     const block = reply.view.attention;
     const heads = range(run.attention[block].heads);
-    const keys = range(isImage ? weightsIn(reply, nameIn(reply), 0).columns : reply.tokens.length);
+    const keys = range(isImage ? state.weights.columns : reply.tokens.length);
     const common = { best: written(best) };
     const ofBlock = {
       ...common,
@@ -224,7 +242,6 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
   /** Ablates each head of the model in turn, which may take a minute. */
   async function cutEach() {
     const { asked, request, settings } = state;
-    if (!request) return; // before the first reply
     const isWanted = () => state.asked === asked && grid.node.isConnected;
     all.disabled = true;
     for (const [attention, { name, heads }] of run.attention.entries()) {
@@ -251,28 +268,28 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     return mostOf(Object.fromEntries(names), state.effects);
   }
 
-  function showTokens(tokens, looks, settings) {
+  function showTokens(tokens, weights, settings) {
     const label = "the text; press a token to see what it attends to";
-    const own = words(label, tokens, { onPick: look });
-    const { token } = state.reply.view;
-    const whole = run.takes === "prompt" ? token + 1 : tokens.length;
+    const own = words(label, tokens, { onPick: (i) => look(i) });
+    const whole = run.takes === "prompt" ? state.token + 1 : tokens.length;
     const count = Math.max(whole - settings.hidden.length, 1);
-    own.show(rowOf(looks, 0), count, signedTop(looks));
+    own.show(rowOf(weights, 0), count, signedTop(weights));
     own.hide(settings.hidden);
-    own.pick(token);
-    scale.to(count, settings.hidden.length > 0, signedTop(looks));
+    own.pick(state.token);
+    if (state.key !== null) own.buttons[state.marked].classList.add("selected-key");
+    scale.to(count, settings.hidden.length > 0, signedTop(weights));
     replaceButtons(line, own.node);
   }
 
-  function showImage(looks, settings) {
-    const row = rowOf(looks, 0);
+  function showImage(weights, settings) {
+    const row = rowOf(weights, 0);
     const columns = Math.round(Math.sqrt(row.length));
     const patches = { size: run.side / columns, columns };
     const count = Math.max(row.length - settings.hidden.length, 1);
     const image = input.image();
     inColours(looked, () => paintPixels(looked, image, patches, row, count));
-    const best = indexOfLargest(row);
-    looked.setAttribute("aria-label", `what the model sees; most weight is on patch ${best}`);
+    const said = `what the model sees; most weight is on patch ${state.marked}`;
+    looked.setAttribute("aria-label", said);
     scale.to(count, settings.hidden.length > 0);
   }
 
@@ -283,81 +300,99 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, pick })
     if (reply.writes) offers.show(reply);
   }
 
-  /** The whole map of the head, once it is wanted. */
+  /** Draws the whole map of the head. A click on a cell selects its query and its key. */
   async function drawMap() {
-    const { reply } = state;
-    if (!details.open || !reply) return;
+    const { reply, settings, marked, token } = state;
     const signed = isSigned(reply.view.attention);
     const weights = headOf({ ...(await unpack(reply.map)), signed }, 0);
+    if (state.reply !== reply) return;
     const tokens = reply.tokens.map(lineEnd);
-    const isWhole = weights.rows === tokens.length;
-    const names = isWhole ? tokens : range(41).map(() => ""); // coarse: no names
-    const isBefore = run.takes === "prompt" ? (q, k) => k <= q : undefined;
-    const drawn = mapOf(names, weights, () => {}, { visible: isBefore });
-    drawn.point(null);
-    map.replaceChildren(drawn.node, legend(signedTop(weights) ?? 1, Boolean(isBefore), signed));
+    const size = sizeOfCell(tokens, weights);
+    const made = JSON.stringify(tokens);
+    if (state.made !== made) {
+      const names = tokens.length <= MOST_NAMED ? tokens.map(sign) : null;
+      const onPick = (q, k) => look(...[q, k].map((i) => Math.min(i * size, tokens.length - 1)));
+      map = heatMap({ name: "", rowNames: names, columnNames: names, axes: AXES, onPick });
+      picture.replaceChildren(names ? scrollBox("The map", map.node) : map.node);
+      state.made = made;
+    }
+    const [top, causal] = [topOf(weights), isCausal(settings)];
+    const own = size === 1 ? { ...settings, causal } : { hidden: [], reach: null, causal };
+    const visible = (q, k) => isVisible(q, k, own);
+    map.show(weights, { top, visible, name: `The weights: ${heading.textContent}` });
+    map.point(Math.floor(token / size), Math.floor(marked / size));
+    const isMasked = causal || own.hidden.length > 0 || own.reach !== null;
+    end.replaceChildren(legend(top, isMasked, signed));
   }
 
-  function say([reply]) {
-    const { classes, tokens } = reply;
-    const [[name, share]] = classes;
-    const what = run.takes === "prompt" ? "Next token" : "Prediction";
-    const first = `${what}: “${isImage ? name : written(name)}” (${percent(share)}). `;
-    const said = run.has_answer ? first : "";
-    const weights = weightsIn(reply, nameIn(reply), 0);
-    const best = largest(weights, 0);
-    const from = isImage ? "the whole image" : `“${written(tokens[reply.view.token])}”`;
-    const to = isImage ? `patch ${best}` : `“${written(tokens[best])}”`;
-    const most = mostOn(to, weights.at(0, best), weights.signed, "attends most to");
-    return `${said}In ${headIn(reply)}, ${from} ${most}.`;
+  const isCausal = ({ causal }) => causal || run.takes === "prompt";
+  const isSeen = (k) => {
+    const { settings, token } = state;
+    return isVisible(isImage ? k : token, k, { ...settings, causal: isCausal(settings) });
+  };
+
+  /** What the head does at the selected query, and at the key if one is selected. */
+  function say() {
+    const { reply, weights, at, marked, key, ofToken } = state;
+    if (!reply) return "";
+    const head = `Head ${reply.view.head} of ${nameIn(reply)}:`;
+    const weight = weights.at(0, marked);
+    const isMost = key === null;
+    if (!isMost && !isSeen(marked)) return `${head} ${ofToken} may not attend to ${at(marked)}.`;
+    if (isMost && weight === 0) return `${head} ${ofToken} attends to nothing.`;
+    if (!weights.signed)
+      return `${head} from ${ofToken}, ${percent(weight)} of its weight is on ${at(marked)}.`;
+    const most = isMost ? mostOn(at(marked), weight, true) : putsOn(at(marked), weight, true);
+    return `${head} ${ofToken} ${most}.`;
   }
 
   function query() {
-    const { reply, settings } = state;
-    if (!reply || isImage) return null;
-    const { token } = reply.view;
-    const causal = settings.causal || run.takes === "prompt";
-    return {
-      what: `“${written(reply.tokens[token])}”`,
-      weights: weightsIn(reply, nameIn(reply), 0),
-      scores: scoresIn(reply, nameIn(reply), 0),
-      q: 0,
-      visible: (k) => isVisible(token, k, { ...settings, causal }),
-      key: (k) => `“${written(reply.tokens[k])}” at ${k}`,
-    };
+    const { reply, weights, ofToken } = state;
+    if (!reply) return null;
+    const key = (k) => (isImage ? `patch ${k}` : `“${written(reply.tokens[k])}” at ${k}`);
+    const scores = scoresIn(reply, nameIn(reply), 0);
+    return { what: ofToken, weights, scores, q: 0, visible: isSeen, key };
   }
 
   const begin = () => {
     cut = [];
-    view.token = null;
+    view.token = opening;
+    state.key = null;
     input.begin();
   };
   mark();
-  const heading = run.takes === "prompt" ? "Next token" : "Prediction";
-  const answers = run.has_answer ? [el("h3", {}, heading), offers.node, answer] : [];
-  const effects = [ofHeads.node, el("div", { class: "row" }, all, progress), ofParts.node];
-  const image = [el("h3", {}, "What it sees, and the attention of the head"), looked, scale.node];
-  return {
-    node: div(
-      isImage
-        ? el("div", { class: "try-drawing" }, input.node, div(image), div(answers))
-        : [input.node, line, scale.node, answers],
-      el("h3", {}, "The heads"),
-      el("div", { class: "beside" }, grid.node, div(chosen, isImage ? null : details)),
-      run.has_answer ? effects : null,
+  const { takes, has_answer: hasAnswer } = run;
+  const part = (title, ...children) => el("figure", {}, title && el("h2", {}, title), children);
+  const hint = (text) => el("p", { class: "hint" }, text);
+  const presses = "Rows are queries, columns are keys. Press a cell to select both.";
+  const isRead = "Press a token to see what it attends to.";
+  const left = div(
+    part("The heads", hint("Press a head to look at it. Each row is a block."), grid.node),
+    el("figure", { class: "chosen-head" }, heading,
+      isImage ? [looked, scale.node] : [hint(presses), picture, end],
     ),
-    after: path.node,
-    hint: isImage
-      ? "Draw, or choose a picture. Choose a head, ablate it, and see the prediction change."
-      : "Type, and press a token to see what it attends to. Choose a head" +
-        (run.has_answer ? ", ablate it, and see the prediction change." : "."),
+  );
+  const own = isImage ? part("The image", hint("Draw, or choose a picture."), input.node)
+    : part(null, input.node, hint(isRead), line, keepHeight(scale.node));
+  const answered = takes === "prompt" ? "Next token" : "Prediction";
+  const right = div(own, hasAnswer ? part(answered, offers.node, answer) : null);
+  const effects = [ofHeads.node, el("div", { class: "row" }, all, progress), ofParts.node];
+  const changes = div(hasAnswer ? effects : null);
+  changes.hidden = true; // until there is an answer
+  const around = ({ figure, said, problem, controls, formula }) => {
+    right.append(el("figure", {}, path.node, formula));
+    const title = hasAnswer ? "See the answer change" : "Change the attention";
+    figure.append(part(title, controls, changes));
+    return [keepHeight(said), problem, figure];
+  };
+  return {
+    node: el("div", { class: "weights-beside" }, left, right),
     most: isImage ? 1 : 33,
     between: !isImage,
-    ordered: run.takes === "prompt",
-    hasScores: !isImage,
+    ordered: takes === "prompt",
     input: () => input.value(),
     more: () => ({ view: { ...view }, settings: cut.length ? { cut } : {} }),
-    begin, show, say, query,
+    begin, show, say, query, around,
   };
 }
 

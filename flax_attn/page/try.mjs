@@ -132,10 +132,13 @@ export function tryIt(run, ask, others = []) {
   const hint = el("p", { class: "try-hint" }, el("strong", {}, "Try this. "), view.hint);
   const below = [said.node, problem, hint, hasAttention ? controls.node : null].filter(Boolean);
   view.slot?.append(...below); // beside the picture: what changes and what is changed
-  const section = el("section",
-    { class: `try try-${run.input} try-to-${run.target}`, "aria-label": `Try ${run.name}` }, figure,
-    view.slot ? null : below, view.after ?? null,
+  const own = { figure, said: said.node, problem, controls: controls.node, formula: formula.node };
+  const parts = view.around?.(own) ?? [
+    figure, view.slot ? null : below, view.after ?? null,
     hasAttention && view.hasScores !== false ? formula.node : null,
+  ];
+  const section = el("section",
+    { class: `try try-${run.input} try-to-${run.target}`, "aria-label": `Try ${run.name}` }, parts,
   );
   document.addEventListener(LEARNED, changed);
   const kept = keptReplies(runs, example);

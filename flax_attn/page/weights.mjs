@@ -3,22 +3,20 @@
 
 import { buttonOf, capital, div, el, keepHeight, pressOne, scrollBox } from "./dom.mjs";
 import { sentence, setStyle, tableBehind } from "./dom.mjs";
-import { indexOfLargest, range } from "./lists.mjs";
+import { range } from "./lists.mjs";
 import { openPage } from "./opening.mjs";
-import { headGrid, headName, mostTelling, mostTold } from "./pictures/head_grid.mjs";
+import { headGrid, headName, telling } from "./pictures/head_grid.mjs";
 import { headOf, headsOf, heatMap, largest, legend, MOST_NAMED, mostOn } from "./pictures/heat.mjs";
 import { movingLegend, pooled, putsOn, rowOf, signedTop, topOf } from "./pictures/heat.mjs";
 import { weightText } from "./pictures/heat.mjs";
 import { linesAcross } from "./pictures/lines.mjs";
 import { savedLines, savedMatrix, saveButtons } from "./pictures/saved.mjs";
-import { cutShort, cutText, sign, words } from "./pictures/words.mjs";
+import { cutText, naming, sign, words } from "./pictures/words.mjs";
 
-const LONGEST_SAID = 24; // letters of a token in the sentence
-const LONGEST_HEAD = 40; // the same of the name of a head
+const LONGEST_HEAD = 40; // letters of the name of a head
 const SMALL_SIDE = 32; // cells along the small picture of a head
 const MOST_LINED = 128; // queries or keys, up to which there are lines
 const GUESSED = "hatched: exactly 0 in every head, so taken for masked";
-const NO_WORD = /^(\[.*\]|<.*>|[^\p{L}\p{N}]*)$/u; // [SEP], </s>, a full stop
 
 /** All heads of all layers as `{attention, head, weights, visible(q, k)}`. */
 function placesOf({ attention }) {
@@ -34,35 +32,13 @@ function placesOf({ attention }) {
   });
 }
 
-/** Says a query or a key by its token, and where it stands if the token stands twice. */
-function naming(tokens, what) {
-  if (!tokens) return (i) => `${what} ${i}`;
-  const times = new Map();
-  for (const token of tokens) times.set(token, (times.get(token) ?? 0) + 1);
-  const where = (i) => (times.get(tokens[i]) > 1 ? ` at ${i}` : "");
-  return (i) => `“${cutShort(tokens[i], LONGEST_SAID)}”${where(i)}`;
-}
-
-/**
- * The head and the query to begin with: they look at a word that is neither the query's own nor
- * beside it, where there is one.
- */
-function beginning(places, isSame, { columns: keys }) {
-  const isWord = (k) => !keys || !NO_WORD.test(keys[k]);
-  const isFar = (q, k) => !isSame || (k > 0 && Math.abs(k - q) > 1);
-  const isTelling = (q, k) => isWord(k) && isFar(q, k);
-  const heads = places.map((own) => own.weights);
-  const place = places[mostTelling(heads, isTelling)];
-  const told = range(place.weights.rows).map((q) => mostTold(place.weights, q, isTelling));
-  return { place, q: indexOfLargest(told) };
-}
-
 /** The view of weights, below the heading of the page. */
 function weightsView(run) {
   const places = placesOf(run);
   const { rows: numRows, columns: numColumns } = places[0].weights;
   const isSame = numRows === numColumns && JSON.stringify(run.rows) === JSON.stringify(run.columns);
-  const state = { ...beginning(places, isSame, run), k: null };
+  const { head, q } = telling(places.map((own) => own.weights), run.columns, isSame);
+  const state = { place: places[head], q, k: null };
   let picked = { q: state.q, k: null }; // what is shown while nothing is pointed at
   const query = naming(run.rows, "query");
   const key = naming(run.columns, "key");

@@ -9,11 +9,21 @@ import numpy as np
 import pytest
 
 import flax_attn
+from flax_attn import heads
 from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment.loading import Model
 from flax_attn.explore.answers import Answers
-from flax_attn.explore.published import PublishedAnswers, page_data, pooled, trimmed
+from flax_attn.explore.published import (
+    VECTORS,
+    PublishedAnswers,
+    name_of,
+    page_data,
+    pooled,
+    trimmed,
+)
+from flax_attn.published.modules import Decoder
 from flax_attn.published.tasks import Prepared
+from flax_attn.tasks.asking import read
 from flax_attn.tasks.replies import numbers_of
 from tests.explore.living import run_of
 from tests.published import tiny
@@ -60,11 +70,11 @@ def predicted(run, inputs):
     return made, dict(zip(map(escaped, made.names), made.outputs[0].tolist()))
 
 
-def without_head(run, heads, block, head):
+def without_head(run, num_heads, block, head):
     """The model whose head adds nothing, since its rows of `out` are 0."""
     params = jax.tree.map(np.array, run.params[0])
     kernel = params[f"blocks_{block}"]["attention"]["out"]["kernel"]
-    kernel.reshape(heads[block], -1)[head] = 0  # (heads, e, d), or (heads e, d)
+    kernel.reshape(num_heads[block], -1)[head] = 0  # (heads, e, d), or (heads e, d)
     return Model(run.path, run.task, run.model, {0: params})
 
 
@@ -74,7 +84,7 @@ def test_the_answer_and_the_weights_are_those_of_predict(model):
     reply = ask(answers, inputs, view={"attention": 1, "head": 1})
     for name, share in reply["classes"]:
         assert share == pytest.approx(shares[name], abs=1e-6)
-    row = numbers_of(reply["attention"]["block2"])[0, 0]
+    row = numbers_of(reply["attention"]["block 1"])[0, 0]
     token = reply["view"]["token"]
     weights = np.asarray(made.attention["block2"][0])[1]
     np.testing.assert_allclose(row, weights[min(token, len(weights) - 1)], atol=1e-6)
@@ -145,21 +155,33 @@ def test_the_path_ends_in_the_answer_and_a_token_is_chosen(gpt2):
     params = run.params[0]
     embedded = params["embedding"]["embedding"][run.task.inputs.encoded(TEXT)[2]]
     embedded = embedded + params["position_table"]["embedding"][2]
-    np.testing.assert_allclose(numbers_of(third["path"]["embedding"]), embedded, atol=1e-6)
+    np.testing.assert_allclose(numbers_of(third["path"]["residual"]), embedded, atol=1e-6)
 
 
-def test_a_context_is_the_values_by_their_weights(gpt2):
-    """The head's numbers of one token follow from one another."""
-    run, answers, inputs = gpt2
-    reply = ask(answers, inputs, view={"attention": 0, "head": 1, "token": 3})
-    weights, scores = (numbers_of(reply[part]["block1"])[0, 0] for part in ("attention", "scores"))
-    likes = np.exp(scores[:4] - scores[:4].max())
-    np.testing.assert_allclose(weights[:4], likes / likes.sum(), atol=1e-6)
-    query, key = (numbers_of(reply["path"][name]) for name in ("query", "key"))
-    assert scores[3] == pytest.approx(query @ key / np.sqrt(len(query)), abs=1e-5)
-    alone = ask(answers, {"text": TEXT[:1]}, view={"attention": 0, "head": 1})
-    kernel = run.params[0]["blocks_0"]["attention"]["value"]["kernel"]
-    assert numbers_of(alone["path"]["context"]).shape == kernel.shape[2:]
+def test_the_numbers_of_a_head_follow_from_one_another(gpt2):
+    _, answers, inputs = gpt2
+    replies = [ask(answers, inputs, view={"head": 1, "token": i}) for i in range(4)]
+    part = lambda name: numbers_of(replies[3][name]["block 0"])[0, 0, :4]
+    vectors = lambda name: np.stack([numbers_of(reply["path"][name]) for reply in replies])
+    weights, query = part("attention"), vectors("query")[3]
+    likes = np.exp(part("scores") - part("scores").max())
+    np.testing.assert_allclose(weights, likes / likes.sum(), atol=1e-6)
+    scores = vectors("key") @ query / np.sqrt(len(query))
+    np.testing.assert_allclose(part("scores"), scores, atol=1e-5)
+    np.testing.assert_allclose(vectors("context")[3], weights @ vectors("value"), atol=1e-6)
+
+
+def test_heads_add_up_to_the_output_of_their_attention(model):
+    run, answers, inputs = model
+    prepared = run.task.prepared(read({"inputs": inputs}))
+    arrays = prepared.inputs["tokens"] if isinstance(run.model, Decoder) else prepared.inputs
+    arrays = arrays if prepared.tokens else 2 * arrays - 1  # an image
+    site = "blocks_0/attention/output"
+    output = heads.read(run.model, run.params[0], arrays, (site,))[site][0, 1]
+    views = [{"head": head, "token": 1} for head in range(answers.heads[0])]
+    added = sum(numbers_of(ask(answers, inputs, view=own)["path"]["output"]) for own in views)
+    bias = run.params[0]["blocks_0"]["attention"]["out"].get("bias", 0)
+    np.testing.assert_allclose(added + bias, output, atol=1e-5)
 
 
 def test_another_head_of_the_same_pass_is_not_computed_again(gpt2):
@@ -207,11 +229,11 @@ def test_a_block_without_softmax_has_heads_and_signs_of_its_own(tmp_path):
     assert ["top" in own for own in reply["maps"]] == [True, False]
     assert reply["maps"][0]["top"] == pytest.approx(np.abs(expected).max(), rel=1e-5)
     assert reply["scores"] is None
-    row = numbers_of(reply["attention"]["block1"])[0, 0]
+    row = numbers_of(reply["attention"]["block 0"])[0, 0]
     np.testing.assert_allclose(row, expected[3, 9], atol=1e-6)
     assert row.min() < 0 < row.max()
-    sizes = [numbers_of(reply["path"][name]).size for name in ("query", "key", "context")]
-    assert sizes == [4, 4, 6]
+    sizes = [numbers_of(reply["path"][name]).size for name in VECTORS]
+    assert sizes == [4, 4, 6, 6]
     assert [(own["heads"], own["signed"]) for own in page_data(run)["attention"]] == [
         *((4, True), (2, False)),
     ]
@@ -261,7 +283,23 @@ def test_a_text_that_is_too_long_is_cut_and_said_so(gpt2):
 def test_the_page_is_told_of_no_training(model):
     run, answers, _ = model
     shown = page_data(run)
-    assert [own["name"] for own in shown["attention"]] == ["block1", "block2"]
+    assert [own["name"] for own in shown["attention"]] == ["block 0", "block 1"]
     assert not {"summary", "curves", "measured", "command"} & shown.keys()
     if shown["takes"] != "image":
         ask(answers, {"text": shown["text"]})  # the first question has an answer
+
+
+@pytest.mark.parametrize(
+    ("folder", "own", "expected"),
+    [
+        ("tuned", "openai-community/gpt2", "openai-community/gpt2"),
+        ("tuned", "gpt2", "gpt2"),
+        ("tuned", "/home/someone/checkpoint-500", "tuned"),
+        ("tuned", "./gpt2", "tuned"),
+        ("tuned", None, "tuned"),
+        ("models--org--fine-tuned/snapshots/0123abc", "org/base", "org/fine-tuned"),
+        ("models--gpt2/snapshots/0123abc", None, "gpt2"),
+    ],
+)
+def test_a_model_has_its_real_name(folder, own, expected, tmp_path):
+    assert name_of(tmp_path / folder, {"_name_or_path": own} if own else {}) == expected

@@ -15,7 +15,8 @@ import { across, path, roomy, scale, ticks } from "../../flax_attn/page/pictures
 import { lineOf, linesOf, metricsOf, wantsLog } from "../../flax_attn/page/pictures/curves.mjs";
 import { agreement, kendall, mostOf, ON_NUMBERS, points, strengthColour } from "../../flax_attn/page/pictures/effects.mjs";
 import { normalizerIn } from "../../flax_attn/page/pictures/formula.mjs";
-import { headName, mostTelling, mostTold } from "../../flax_attn/page/pictures/head_grid.mjs";
+import { headName, mostTelling, mostTold, telling } from "../../flax_attn/page/pictures/head_grid.mjs";
+import { scoreOf } from "../../flax_attn/page/pictures/path.mjs";
 import { headOf, largest, pooled, rgb, rowOf, scoresIn, strength, ticksTo, topOf, weightsIn } from "../../flax_attn/page/pictures/heat.mjs";
 import { normalizers } from "../../flax_attn/page/pictures/normalizers.mjs";
 import { allHeads, tellingHead, weightsOf } from "../../flax_attn/page/pictures/overview.mjs";
@@ -92,6 +93,10 @@ const LOOKS = array([[[0.1, 0.9], [0.2, 0.8]], [[0.6, 0.4], [0.5, 0.5]]]);
 check("heads", [
   [[0, 1].map((q) => mostTold(matrix([[0.7, 0.3], [0.1, 0.9]]), q, (_, k) => k === 0)), [0.7, 0.1]],
   [mostTelling([matrix([[1, 0], [0, 1]]), matrix([[0, 1], [0, 1]])], (q, k) => k !== q), 1],
+  [telling([matrix([[1, 0, 0], [0, 1, 0], [0.9, 0.1, 0]]), matrix([[0, 0, 0], [0, 0, 0.9], [0, 0.4, 0]]),
+    matrix([[0, 0, 1], [0, 0, 0], [0, 0, 0]])], ["a", "b", "c"], true), { head: 2, q: 0 }],
+  [[null, 0.125, 1, 1 / 12].map((scale) => scoreOf({ scale }, 64).includes("√64")),
+    [true, true, false, false]],
   [[headName(HEADS, 0, 1), headName(HEADS, 1, 0)], ["a, head 1", "b"]],
   [allHeads(HEADS).map((own) => own.label), ["a, head 0", "a, head 1", "b"]],
   [weightsOf({ attention: { a: TWO.own } }, { name: "a", head: 1 }).at(0, 0), 2],

@@ -55,53 +55,85 @@ def test_a_page_of_a_published_model_tells_of_no_training_and_its_heads_are_cut(
         choose_a_head(opened, answers)
         cut_a_head(opened, answers)
         if name != "vit":
+            press_a_cell(opened, answers)
             follow_a_token(opened, answers, has_words_after=name in ("gpt2", "hybrid"))
 
 
 def check_what_it_says(page, name):
     text = page.locator("main").inner_text()
     heads = "2 or 4" if name == "hybrid" else "2"
-    assert page.locator("h1").inner_text().startswith(f"{name}\n2 blocks of {heads} heads, ")
+    assert page.locator("h1").inner_text() == name
+    assert f", 2 blocks of {heads} heads, " in page.locator("h1 + p").inner_text()
     assert not re.search(r"nan|test|learned|Results|trained for|Reproduce", text)
-    assert page.locator("h2:not(.aside)").count() == 0
+    check_that_all_parts_are_of_one_query(page)
     assert page.locator(".head-cell").count() == (6 if name == "hybrid" else 4)
     painted = "(all) => all.every((own) => own.width > 3 && own.width === own.height)"
     assert page.locator(".head-cell canvas").evaluate_all(painted)
 
 
+SAID = re.compile(r"Head (\d) of block (\d): (?:from )?(.*?)(?:, (\d.*%) of its| gives )")
+
+
+def check_that_all_parts_are_of_one_query(page):
+    """Of one head, one query and one key."""
+    head, block, query, share = SAID.match(said_on(page)).groups()
+    of = f"Head {head} of block {block}"
+    path = page.locator(".token-path")
+    assert page.locator(".chosen-head h2").inner_text() == of
+    assert path.locator("h2").inner_text() == f"The path of {query} through {of.lower()}"
+    chosen = page.locator(".head-cell[aria-pressed=true]")
+    assert chosen.get_attribute("aria-label").startswith(f"block {block}, head {head}")
+    if share:
+        assert (
+            f": {share} on " in path.locator("dd", has_text="the scores, normalised").inner_text()
+        )
+    if not (words := page.locator(".try .words .word")).count():
+        return  # an image
+    labels = words.evaluate_all("all => all.map((own) => own.ariaLabel)")
+    (token,) = [
+        i for i in range(len(labels)) if words.nth(i).get_attribute("aria-pressed") == "true"
+    ]
+    assert words.nth(token).inner_text() in query
+    row = page.locator(".chosen-head .row-mark").evaluate("(own) => parseFloat(own.style.top)")
+    assert row == pytest.approx(100 * token / len(labels), abs=0.01)
+
+
+def said_on(page):
+    return page.locator(".try-said > span").first.text_content()
+
+
 def look_without_softmax(page):
     """At a head of which the other block has none."""
-    page.get_by_role("button", name="block1, head 3").click()
+    page.get_by_role("button", name="block 0, head 3").click()
     settle(page)
     labels = page.locator(".try .word").evaluate_all("all => all.map((own) => own.ariaLabel)")
     weights = [float(label.rpartition(": ")[2].replace("\N{MINUS SIGN}", "-")) for label in labels]
     assert min(weights) < 0
     assert page.locator(".try .word.negative").count() == sum(weight < 0 for weight in weights)
     assert page.locator(".token-path dt").all_inner_texts() == [
-        *("embedding", "query", "key", "weights", "context"),
+        *("residual", "query", "key", "value", "weights", "context", "output"),
     ]
     assert page.get_by_role("group", name="heads of the block").get_by_role("button").count() == 4
     best = max(weights, key=abs)
-    assert (
-        page.locator(".try-said > span")
-        .first.text_content()
-        .endswith(f"its strongest weight, {best:g}.".replace("-", "\N{MINUS SIGN}"))
-    )
+    end = f"its strongest weight, {best:g}.".replace("-", "\N{MINUS SIGN}")
+    assert said_on(page).endswith(end)
 
 
 def choose_a_head(opened, answers):
     page = opened.page
-    page.get_by_role("button", name=re.compile("block1, head 0")).click()
+    page.get_by_role("button", name=re.compile("block 0, head 0")).click()
     opened.wait()
-    assert answers.last()["view"] == {"attention": 0, "head": 0, "token": None}
-    assert "In block1, head 0, " in opened.sentence()
+    view = answers.last()["view"]
+    assert (view["attention"], view["head"]) == (0, 0)
+    assert opened.sentence().startswith("Head 0 of block 0: ")
     for key in ("ArrowDown", "ArrowRight"):  # in rows, as they stand
         page.keyboard.press(key)
     page.keyboard.press("Enter")
     opened.wait()
-    assert "In block2, head 1, " in opened.sentence()
+    assert opened.sentence().startswith("Head 1 of block 1: ")
     assert page.locator(".head-cell[aria-pressed=true]").count() == 1
     settle(opened.page)
+    check_that_all_parts_are_of_one_query(page)
 
 
 def cut_a_head(opened, answers):
@@ -118,14 +150,14 @@ def cut_a_head(opened, answers):
     request = answers.last()
     assert request["settings"]["cut"] == [[1, 1]]
     assert request["view"] == view
-    cut = page.get_by_role("button", name="block2, head 1, ablated")
+    cut = page.get_by_role("button", name="block 1, head 1, ablated")
     assert "cut" in cut.get_attribute("class")
     settle(opened.page)
     assert small_texts(row)[1] == "off"
     page.get_by_role("button", name="Ablate each head of all blocks").click()
     page.get_by_role("status").get_by_text("Largest effect").wait_for()
     assert (
-        page.get_by_role("button", name=re.compile("block1, head 1, effect of ablation")).count()
+        page.get_by_role("button", name=re.compile("block 0, head 1, effect of ablation")).count()
         == 1
     )
     page.get_by_role("button", name="Reset").click()
@@ -134,7 +166,29 @@ def cut_a_head(opened, answers):
     assert opened.sentence() == said
 
 
-def test_heads_are_cut_also_after_a_press_before_the_first_answer(tmp_path, browser):
+def press_a_cell(opened, answers):
+    page = opened.page
+    tokens = page.locator(".try .words .word").all_inner_texts()
+    canvas = page.locator(".chosen-head .heat canvas")
+    box = canvas.bounding_box()
+    q, k = 3, 1
+    place = [(i + 0.5) / len(tokens) * box[side] for i, side in ((k, "width"), (q, "height"))]
+    canvas.click(position=dict(zip("xy", place)))
+    opened.wait()
+    assert answers.last()["view"]["token"] == q
+    check_that_all_parts_are_of_one_query(page)
+    share = SAID.match(opened.sentence())[4]
+    assert page.locator(".word.selected-key").all_inner_texts() == tokens[k : k + 1]
+    label = page.locator(".try .words .word").nth(k).get_attribute("aria-label")
+    assert label.endswith(f": {share}")
+    left = page.locator(".chosen-head .cell-mark").evaluate("(own) => parseFloat(own.style.left)")
+    assert left == pytest.approx(100 * k / len(tokens), abs=0.01)
+    page.keyboard.press("ArrowDown")
+    opened.wait()
+    assert answers.last()["view"]["token"] == q + 1
+
+
+def test_a_page_can_be_used_before_its_first_answer(tmp_path, browser):
     run = flax_attn.load(tiny.write_gpt2(tmp_path))
     answers, is_pressed = PublishedAnswers(run), threading.Event()
 
@@ -145,13 +199,25 @@ def test_heads_are_cut_also_after_a_press_before_the_first_answer(tmp_path, brow
     with serving_page(lambda: page_of_published(page_data(run)), [late]) as url:
         opened = Visit(browser, url)
         button = opened.page.get_by_role("button", name="Ablate each head of all blocks")
-        button.click()
+        assert not button.is_visible()
+        opened.page.get_by_role("button", name="block 0, head 1").click()
+        opened.page.locator(".try-controls select").select_option(label="hard: the best key alone")
         is_pressed.set()
         settle(opened.page)
+        assert opened.sentence().startswith("Head 1 of block 0: ")
         button.click()
         opened.page.get_by_role("status").get_by_text("Largest effect").wait_for()
         assert opened.said == []
         opened.context.close()
+
+
+def test_a_model_without_an_answer_has_none_to_change(tmp_path, browser):
+    run = flax_attn.load(tiny.write_bert(tmp_path, "states"))
+    make = lambda: page_of_published(page_data(run))
+    with serving_page(make, [PublishedAnswers(run)]) as url, visiting(browser, url) as opened:
+        settle(opened.page)
+        assert opened.page.locator(".bars, .effects").count() == 0
+        check_that_all_parts_are_of_one_query(opened.page)
 
 
 def small_texts(row):
@@ -165,9 +231,9 @@ def follow_a_token(opened, answers, has_words_after):
     assert answers.last()["view"]["token"] == 2
     path = page.locator(".token-path")
     token = page.locator(".try .words .word").nth(2).inner_text()
-    assert path.locator("h3").inner_text() == f"The path of “{token}” through block2, head 1"
+    assert path.locator("h2").inner_text().startswith(f"The path of “{token}”")
     assert path.locator("dt").all_inner_texts() == [
-        *("embedding", "query", "key", "scores", "weights", "context"),
+        *("residual", "query", "key", "value", "scores", "weights", "context", "output"),
     ]
     assert path.locator("tbody tr").count() == (3 if has_words_after else 0)
     hide = page.get_by_role("group", name="tokens", exact=True).get_by_role("button").nth(1)

@@ -5,6 +5,8 @@ import { indexOfLargest, range, sumOf } from "../lists.mjs";
 import { points, strengthColour } from "./effects.mjs";
 import { inColours, paintPixelwise, topOf } from "./heat.mjs";
 
+const NO_WORD = /^(\[.*\]|<.*>|[^\p{L}\p{N}]*)$/u; // [SEP], </s>, a full stop
+
 /**
  * The head, by its number, whose queries put most weight on a key that tells something: on others
  * than those that `isTelling(q, k)` leaves out.
@@ -20,6 +22,20 @@ export function mostTold(weights, q, isTelling) {
   for (let k = 0; k < weights.columns; k++)
     if (Math.abs(weights.at(q, k)) > most && isTelling(q, k)) most = Math.abs(weights.at(q, k));
   return most;
+}
+
+/**
+ * The head, by its number, and its query to begin with: they look at a word that is neither the
+ * query's own nor beside it, where there is one. `keys` are tokens or null, and `isSame` says
+ * whether queries and keys are one sequence.
+ */
+export function telling(heads, keys, isSame) {
+  const isWord = (k) => !keys || !NO_WORD.test(keys[k]);
+  const isFar = (q, k) => !isSame || (k > 0 && Math.abs(k - q) > 1);
+  const isTelling = (q, k) => isWord(k) && isFar(q, k);
+  const head = mostTelling(heads, isTelling);
+  const told = range(heads[head].rows).map((q) => mostTold(heads[head], q, isTelling));
+  return { head, q: indexOfLargest(told) };
 }
 
 /** The name of a head; that of an attention alone, or of one head alone, needs no more. */

@@ -297,13 +297,15 @@ function side(names, kind) {
 }
 
 /**
- * A map of weights, queries downwards. Mouse, finger and arrow keys point at a cell.
+ * A map of weights, queries downwards. Mouse, finger and arrow keys point at a cell. With `onPick`
+ * in place of `onPoint`, a cell is pressed, and the pointer alone does nothing.
  *
  * `rowNames` and `columnNames` are words or null; `axes` says what runs down and across;
  * `onPoint(q, k)` is called with what is pointed at. Returns
  * `{node, canvas, show(weights, options), point(q, k)}`; a q of null takes the marks away.
  */
-export function heatMap({ name, rowNames = null, columnNames = null, axes = null, onPoint }) {
+export function heatMap(options) {
+  const { name, rowNames = null, columnNames = null, axes = null, onPoint, onPick } = options;
   const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": name });
   const row = el("div", { class: "mark row-mark" });
   const cell = el("div", { class: "mark cell-mark" });
@@ -327,7 +329,7 @@ export function heatMap({ name, rowNames = null, columnNames = null, axes = null
     now.q = Math.min(Math.max(q, 0), rows - 1);
     now.k = Math.min(Math.max(k, 0), columns - 1);
     mark();
-    if (tell) onPoint?.(now.q, now.k);
+    if (tell) (onPick ?? onPoint)?.(now.q, now.k);
   };
   const follow = (event) => {
     const box = canvas.getBoundingClientRect();
@@ -336,7 +338,8 @@ export function heatMap({ name, rowNames = null, columnNames = null, axes = null
     const q = at(event.clientY - box.top, box.height, rows);
     point(q, at(event.clientX - box.left, box.width, columns));
   };
-  for (const name of ["pointermove", "pointerdown"]) canvas.addEventListener(name, follow);
+  const heard = onPick ? ["click"] : ["pointermove", "pointerdown"];
+  for (const name of heard) canvas.addEventListener(name, follow);
   canvas.addEventListener("keydown", (event) => {
     const far = event.shiftKey ? 10 : 1;
     const moves = { ArrowUp: [-far, 0], ArrowDown: [far, 0], ArrowLeft: [0, -far] };
@@ -345,11 +348,11 @@ export function heatMap({ name, rowNames = null, columnNames = null, axes = null
     event.preventDefault();
     point(now.q + move[event.key][0], now.k + move[event.key][1]);
   });
-  const show = (weights, options = {}) => {
+  const show = (weights, own = {}) => {
     now.weights = weights;
-    paint(canvas, weights, options);
+    paint(canvas, weights, own);
     setStyle(node, { "--rows": weights.rows, "--columns": weights.columns });
-    canvas.setAttribute("aria-label", options.name ?? name);
+    canvas.setAttribute("aria-label", own.name ?? name);
     point(Math.min(now.q, weights.rows - 1), Math.min(now.k, weights.columns - 1), false);
   };
   const pointAt = (q, k) => {

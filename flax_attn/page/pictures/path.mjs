@@ -2,11 +2,11 @@
 // would say if it ended after each block.
 
 import { div, el, percent, plainTable, scrollBox, shown, svg } from "../dom.mjs";
-import { indexOfLargest } from "../lists.mjs";
 import { weightText } from "./heat.mjs";
 import { sign } from "./words.mjs";
 
 const HEIGHT = 40; // units of a picture
+const UNSEEN = 1e30; // the size of scores of tokens that are not seen
 
 /** Numbers as bars, upwards where they are above 0. */
 function barsOf(label, numbers) {
@@ -19,56 +19,62 @@ function barsOf(label, numbers) {
   return svg("svg", { ...box, ...named }, svg("path", { d: line }));
 }
 
-/** The path: `show(reply, name, tokens)` draws it, and `clear()` where there is none. */
-export function tokenPath() {
-  const title = el("h3", {});
+/**
+ * The path: `show(reply, name, {of, at, key, isSeen})` draws it. `of` names the token, `at(k)` a
+ * key, `key` is the one whose score and weight are written, and `isSeen(k)` is false if masked.
+ */
+export function tokenPath({ head }) {
+  const title = el("h2", {}, "The path of a token");
   const body = div();
   const node = el("div", { class: "token-path" }, title, body);
-  const clear = () => {
-    node.hidden = true;
-  };
 
-  function show({ path, view, attention, scores }, name, tokens) {
-    if (!path) return clear();
-    node.hidden = false;
-    const token = `“${sign(tokens[view.token])}”`;
-    title.textContent = `The path of ${token} through ${name}, head ${view.head}`;
-    const list = (own) => [...own.data];
-    const weights = list(attention[name]);
-    const size = (own) => shown(Math.hypot(...own));
-    const vector = (own) => `${own.length} numbers, length ${size(own)}`;
-    const best = indexOfLargest(weights.map(Math.abs));
+  function show({ path, view, attention, scores }, name, { of, at, key, isSeen }) {
+    title.textContent = `The path of ${of} through head ${view.head} of ${name}`;
+    const ofSeen = (score, k) => (isSeen(k) && Math.abs(score) < UNSEEN ? score : 0);
+    const { signed } = attention[name];
+    const vector = (own) => `${own.length} numbers, length ${shown(Math.hypot(...own))}`;
+    const isGated = signed || head.output_gate;
+    const normed = head.output_norm ? ", before the norm of the outputs" : "";
+    const width = path.query.data.length;
     const rows = [
-      ["embedding", "what the token is, before the first block", list(path.embedding), vector],
-      ["query", "what it looks for", list(path.query), vector],
-      ["key", "what queries are compared with", list(path.key), vector],
-      scores && ["scores", "its query times the key of each token", list(scores[name]), largestIn],
-      ["weights", scores ? "the scores, normalised" : "without softmax", weights, (own) =>
-        `${weightText(own[best], attention[name].signed)} on “${sign(tokens[best])}”`],
-      ["context", "what it takes from the tokens, by their weights", list(path.context), vector],
+      ["residual", `the state before ${name}`, path.residual, vector],
+      ["query", "what it looks for", path.query, vector],
+      ["key", "what queries are compared with", path.key, vector],
+      ["value", "what others read from it", path.value, vector],
+      scores && ["scores", scoreOf(head, width), { data: scores[name].data.map(ofSeen) }, (own) =>
+        `${isSeen(key) ? shown(own[key]) : "masked"} with ${at(key)}`],
+      ["weights", signed ? "without softmax" : "the scores, normalised", attention[name], (own) =>
+        `${weightText(own[key], signed)} on ${at(key)}`],
+      ["context", `values, summed by the weights${isGated ? ", and gated" : ""}`, path.context,
+        vector],
+      ["output", `what the head adds to the residual, context W_o${normed}`, path.output, vector],
     ];
     const terms = rows.filter(Boolean).flatMap(([term, what, own, say]) => {
-      const numbers = own.map((value) => (Number.isFinite(value) ? value : 0));
-      const note = el("span", { class: "hint" }, `${what}: ${say(own)}`);
-      return [el("dt", {}, term), el("dd", {}, barsOf(`${term} of ${token}`, numbers), note)];
+      const numbers = [...own.data].map((value) => (Number.isFinite(value) ? value : 0));
+      const note = el("span", { class: "hint" }, `${what}: ${say(own.data)}`);
+      return [el("dt", {}, term), el("dd", {}, barsOf(`${term} of ${of}`, numbers), note)];
     });
-    body.replaceChildren(el("dl", { class: "path-terms" }, terms), afterBlocks(path.after, token));
+    body.replaceChildren(el("dl", { class: "path-terms" }, terms), afterBlocks(path.after, of));
   }
 
-  return { node, show, clear };
+  return { node, show };
 }
 
-/** The largest score that is a number: tokens that are not seen have none. */
-function largestIn(scores) {
-  const own = scores.filter((score) => Math.abs(score) < 1e30);
-  return `the largest is ${shown(Math.max(...own))}`;
+/** How a model makes scores of queries and keys of some width. A scale of null is 1 / √width. */
+export function scoreOf({ scale, softcap, positions }, width) {
+  const own = scale ?? 1 / Math.sqrt(width);
+  const isUsual = Math.abs(own * Math.sqrt(width) - 1) < 1e-6;
+  const divided = own === 1 ? "q · k, not divided" : `q · k / ${shown(1 / own)}`;
+  const product = isUsual ? `q · k / √${width}` : divided;
+  const turned = positions === "rotary" ? ", after rotary positions" : "";
+  return `${product}${turned}${softcap ? `, capped at ±${softcap}` : ""}`;
 }
 
 /** The likeliest tokens after each block, as a table; an empty text where they are not known. */
 function afterBlocks(after, token) {
   if (!after) return "";
   const places = after[0].map((_, i) => (i ? `no. ${i + 1}` : "likeliest"));
-  const named = (i) => (i ? `block${i}` : "embedding");
+  const named = (i) => (i ? `block ${i - 1}` : "embedding");
   const written = ([name, share]) => `${sign(name)} ${percent(share)}`;
   const rows = after.map((best, i) => [named(i), ...best.map(written)]);
   const caption = `What would follow ${token} if the model ended after each block`;

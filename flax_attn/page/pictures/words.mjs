@@ -4,6 +4,8 @@ import { buttonOf, div, el, percent, pressOne, roving, setStyle } from "../dom.m
 import { indexOfLargest } from "../lists.mjs";
 import { colours, inColours, LEAST_SAID, rootOf, strength, weightText } from "./heat.mjs";
 
+const LONGEST_SAID = 24; // letters of a token in a sentence
+
 /** A token as it is shown: blanks, no-break spaces and line ends have a sign. */
 export const sign = (token) =>
   token === "" ? "∅" : token.replaceAll(" ", "␣").replace(/\p{Zs}/gu, "⍽");
@@ -19,6 +21,15 @@ export function cutText(text, longest) {
 
 /** A token as it is shown, or its beginning. */
 export const cutShort = (token, longest) => cutText(sign(token), longest);
+
+/** Says a query or a key by its token, and where it stands if the token stands twice. */
+export function naming(tokens, what) {
+  if (!tokens) return (i) => `${what} ${i}`;
+  const times = new Map();
+  for (const token of tokens) times.set(token, (times.get(token) ?? 0) + 1);
+  const where = (i) => (times.get(tokens[i]) > 1 ? ` at ${i}` : "");
+  return (i) => `“${cutShort(tokens[i], LONGEST_SAID)}”${where(i)}`;
+}
 
 /** A word that a model does not know, without the brackets that a run has kept it in. */
 export const withoutBrackets = (token) => token.replace(/^\((.+)\)$/, "$1");
