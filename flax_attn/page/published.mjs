@@ -183,7 +183,6 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
     if (isImage) showImage(weights, settings);
     else showTokens(tokens, weights, settings);
     showAnswer(reply);
-    headsIn(reply).then((heads) => state.reply === reply && grid.show(heads));
     heading.textContent = `Head ${reply.view.head} of ${nameIn(reply)}`;
     if (!isImage) drawMap();
     path.show(reply, nameIn(reply), { of: ofToken, at, key, isSeen });
@@ -193,6 +192,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
     const isOther = isNew || state.block !== reply.view.attention;
     if (isNew) state.effects = new Map();
     Object.assign(state, { asked, block: reply.view.attention });
+    if (isNew) headsIn(reply).then((heads) => state.asked === asked && grid.show(heads));
     mark();
     if (run.has_answer && isOther) measure(reply, settings, request, isNew);
   }

@@ -76,7 +76,7 @@ SAID = re.compile(r"Head (\d) of block (\d): (?:from )?(.*?)(?:, (\d.*%) of its|
 
 def check_that_all_parts_are_of_one_query(page):
     """Of one head, one query and one key."""
-    head, block, query, share = SAID.match(said_on(page)).groups()
+    ((head, block, query, share),) = SAID.findall(said_on(page))
     of = f"Head {head} of block {block}"
     path = page.locator(".token-path")
     assert page.locator(".chosen-head h2").inner_text() == of
@@ -84,18 +84,15 @@ def check_that_all_parts_are_of_one_query(page):
     chosen = page.locator(".head-cell[aria-pressed=true]")
     assert chosen.get_attribute("aria-label").startswith(f"block {block}, head {head}")
     if share:
-        assert (
-            f": {share} on " in path.locator("dd", has_text="the scores, normalised").inner_text()
-        )
+        weights = path.locator("dd", has_text="the scores, normalised").inner_text()
+        assert f": {share} on " in weights
     if not (words := page.locator(".try .words .word")).count():
         return  # an image
-    labels = words.evaluate_all("all => all.map((own) => own.ariaLabel)")
-    (token,) = [
-        i for i in range(len(labels)) if words.nth(i).get_attribute("aria-pressed") == "true"
-    ]
+    pressed = words.evaluate_all("all => all.map((own) => own.ariaPressed)")
+    token = pressed.index("true")
     assert words.nth(token).inner_text() in query
     row = page.locator(".chosen-head .row-mark").evaluate("(own) => parseFloat(own.style.top)")
-    assert row == pytest.approx(100 * token / len(labels), abs=0.01)
+    assert row == pytest.approx(100 * token / len(pressed), abs=0.01)
 
 
 def said_on(page):
@@ -177,7 +174,7 @@ def press_a_cell(opened, answers):
     opened.wait()
     assert answers.last()["view"]["token"] == q
     check_that_all_parts_are_of_one_query(page)
-    share = SAID.match(opened.sentence())[4]
+    *_, share = SAID.findall(opened.sentence())[0]
     assert page.locator(".word.selected-key").all_inner_texts() == tokens[k : k + 1]
     label = page.locator(".try .words .word").nth(k).get_attribute("aria-label")
     assert label.endswith(f": {share}")
