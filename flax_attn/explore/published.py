@@ -24,6 +24,7 @@ from flax_attn.explore.under_lens import NORMALIZERS, Traced
 from flax_attn.models import by_block
 from flax_attn.models.forward import Inputs, Params, check_finite
 from flax_attn.models.language import softmax
+from flax_attn.models.score_parts import of_states
 from flax_attn.page.data import safe
 from flax_attn.published.folder import read_json
 from flax_attn.published.modules import AnyModel, Decoder, VisionTransformer
@@ -36,6 +37,7 @@ SIDE = 64  # cells along the map of one head
 SMALL = 16  # the same of all heads
 ROOM = 80_000  # cells of all small maps
 NEXT = 5  # tokens that are named after each block
+PAIRS = 3  # of parts of a score, which are named
 MOST_BARS = 4_096  # numbers of a vector
 MOST_SIDE = 56  # pixels of an image that a page asks about
 AT_ONCE = 4, 16  # settings that one program takes: as many as a block has heads, within these
@@ -138,6 +140,7 @@ class PublishedAnswers:
         _, block = self._through(
             view.attention, states[view.attention], asked.settings, prepared, token
         )
+        del block["contexts"]
         of_head = {part: array[view.head] for part, array in jax.device_get(block).items()}
         length = prepared.length
         row = lambda part: {name: replies.array(of_head[part][None, None, :length])}
@@ -159,7 +162,7 @@ class PublishedAnswers:
         vectors = {"residual": of_token[view.attention]}
         vectors |= {part: of_head[part] for part in (*VECTORS, "output")}
         path = {part: replies.array(vector[:MOST_BARS]) for part, vector in vectors.items()}
-        shown["path"] = path | {"after": None}
+        shown["path"] = path | {"after": None, "pairs": self._pairs(view, looked, length)}
         if isinstance(self.task, Continued):  # the logit lens
             shares, tokens = jax.device_get(self.ended(by_block.outside(self.params), of_token))
             names = np.array(self.task.target.class_names(), object)[tokens]
@@ -167,16 +170,30 @@ class PublishedAnswers:
             shown["path"]["after"] = pairs.tolist()  # (blocks, NEXT, 2)
         return shown
 
+    def _pairs(self, view: View, looked: dict[str, Tree], length: int) -> JsonObject | None:
+        """Returns the largest pairs of parts of the score of a key, if one is selected."""
+        is_split = not (self.is_linear[view.attention] or isinstance(self.model, VisionTransformer))
+        if view.token is None or view.key is None or view.key >= length or not is_split:
+            return None
+        contexts = {f"blocks_{i}/attention": own for i, own in enumerate(looked["contexts"])}
+        layer, tokens = f"blocks_{view.attention}/attention", np.array([view.token, view.key])
+        states = looked["states"]
+        parts = of_states(self.model, self.params, states, contexts, layer, view.head, tokens)
+        total = float(parts.pairs[0].sum())
+        return {"number": len(parts.names) ** 2, "total": total, "largest": parts.largest(PAIRS)}
+
     def _look(self, settings: Settings, prepared: Prepared) -> dict[str, Tree]:
         """Computes the outputs, the states before each block and after the last, and the maps."""
         (begin, end), outside = self.task.programs, by_block.outside(self.params)
-        states, maps = [begin(self.model, outside, prepared.inputs)], []
+        states, blocks = [begin(self.model, outside, prepared.inputs)], []
         for i in range(self.model.num_blocks):
             x, looked = self._through(i, states[-1], settings, prepared)
             states.append(x)
-            maps.append(looked["maps"])
+            blocks.append(looked)
         outputs = np.asarray(end(self.model, outside, states[-1], prepared.inputs)[0])
-        return {"outputs": outputs, "states": states, "maps": jax.device_get(maps)}
+        maps = jax.device_get([looked["maps"] for looked in blocks])
+        contexts = [looked["contexts"] for looked in blocks]  # (1, t, heads, e)
+        return {"outputs": outputs, "states": states, "maps": maps, "contexts": contexts}
 
     def _through(
         self, i: int, x: Array, settings: Settings, prepared: Prepared, token: int = 0
@@ -218,7 +235,8 @@ class PublishedAnswers:
             made[name] = jnp.repeat(vectors, len(factors) // len(vectors), axis=0)
         kernel = params[f"blocks_{number}"]["attention"]["out"]["kernel"]  # (heads, e, d) or flat
         kernel = kernel.reshape(*made["context"].shape, -1)
-        return x, made | {"output": jnp.einsum("he,hed->hd", made["context"], kernel)}
+        made["output"] = jnp.einsum("he,hed->hd", made["context"], kernel)
+        return x, made | {"contexts": sites["context"]}
 
     def _apply_block(self, number: int, params: Params, x: Array, lengths: Array | None) -> Array:
         options: Options = {"lengths": lengths, "need_weights": False, "method": "block"}

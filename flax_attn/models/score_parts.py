@@ -87,7 +87,7 @@ def of_states(
     contexts: Contexts,
     layer: str,
     head: int | Int[Array, ""],
-    tokens: Int[Array, "2"],
+    tokens: Int[Array | np.ndarray, "2"],
 ) -> ScoreParts:
     """Splits a score, from the states before each block and the contexts of each layer."""
     layers, heads = list(contexts), [own.shape[-2] for own in contexts.values()]
@@ -159,7 +159,7 @@ def _pairs(
     x: Float[Array, "b 2 d"],
     parts: Float[Array, "n b 2 d"],
     head: int | Int[Array, ""],
-    tokens: Int[Array, "2"],
+    tokens: Int[Array | np.ndarray, "2"],
 ) -> Float[Array, "b n n"]:
     """Computes the scores between all parts of both states. The first part is the rest of each."""
     layer = f"blocks_{number}/{within}"

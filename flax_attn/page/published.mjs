@@ -12,7 +12,7 @@ import { headGrid, headName, placesOfHeads, telling } from "./pictures/head_grid
 import { headOf, headsOf, heatMap, inColours, largest, legend } from "./pictures/heat.mjs";
 import { MOST_NAMED, mostOn, movingLegend, putsOn, rowOf, scoresIn } from "./pictures/heat.mjs";
 import { signedTop, topOf, unpack, weightsIn } from "./pictures/heat.mjs";
-import { tokenPath } from "./pictures/path.mjs";
+import { largestPairs, tokenPath } from "./pictures/path.mjs";
 import { bars, lineEnd, naming, sign, words } from "./pictures/words.mjs";
 import { writeButtons, written } from "./targets/next.mjs";
 import { addInput } from "./views.mjs";
@@ -91,9 +91,8 @@ function imageInput({ side }, onInput) {
 function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }) {
   const isImage = run.takes === "image";
   const middle = Math.floor(run.attention.length / 2);
-  // `token` and `key` are the query that is shown and the key that is selected, if one is
-  const state = { reply: null, token: null, key: null, asked: "", effects: new Map() };
-  const view = { attention: middle, head: 0, token: null }; // what is asked
+  const state = { reply: null, token: null, asked: "", effects: new Map() }; // what is shown
+  const view = { attention: middle, head: 0, token: null, key: null }; // what is asked
   let opening = null; // the token of the first view
   let cut = [];
   const typed = () => {
@@ -101,10 +100,10 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
     look(null);
   };
   const look = (token, key = null) => {
-    state.key = key;
-    if (token !== null && token === view.token) return again();
-    view.token = token;
-    changed();
+    const isShown = token !== null && token === view.token && key === null;
+    Object.assign(view, { token, key });
+    if (isShown) again();
+    else changed();
   };
   const input = isImage ? imageInput(run, typed) : textInput(run, typed);
   const line = div();
@@ -119,6 +118,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
   const heading = el("h2", {}, "The map of a head");
   const picture = div();
   const end = div();
+  const reasons = div();
   let map = null; // of these tokens
   const path = tokenPath(run);
   const all = buttonOf("Ablate each head of all blocks", cutEach);
@@ -150,8 +150,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
   }
 
   function choose(attention, head) {
-    Object.assign(view, { attention, head });
-    state.key = null;
+    Object.assign(view, { attention, head, key: null });
     state.hasBegun = true;
     changed();
   }
@@ -177,7 +176,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
     const weights = weightsIn(reply, nameIn(reply), 0);
     const tokens = reply.tokens.map(lineEnd);
     const at = naming(isImage ? null : tokens, "patch");
-    const key = Math.min(state.key ?? largest(weights, 0), weights.columns - 1);
+    const key = Math.min(view.key ?? largest(weights, 0), weights.columns - 1);
     const ofToken = isImage ? "the class token" : at(token);
     Object.assign(state, { weights, at, marked: key, ofToken });
     if (isImage) showImage(weights, settings);
@@ -186,6 +185,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
     heading.textContent = `Head ${reply.view.head} of ${nameIn(reply)}`;
     if (!isImage) drawMap();
     path.show(reply, nameIn(reply), { of: ofToken, at, key, isSeen });
+    reasons.replaceChildren(view.key === null ? "" : largestPairs(reply.path.pairs, ofToken, at(key)));
     changes.hidden = false;
     const asked = JSON.stringify([request.inputs, settings]);
     const isNew = asked !== state.asked;
@@ -276,7 +276,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
     own.show(rowOf(weights, 0), count, signedTop(weights));
     own.hide(settings.hidden);
     own.pick(state.token);
-    if (state.key !== null) own.buttons[state.marked].classList.add("selected-key");
+    if (view.key !== null) own.buttons[state.marked].classList.add("selected-key");
     scale.to(count, settings.hidden.length > 0, signedTop(weights));
     replaceButtons(line, own.node);
   }
@@ -333,11 +333,11 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
 
   /** What the head does at the selected query, and at the key if one is selected. */
   function say() {
-    const { reply, weights, at, marked, key, ofToken } = state;
+    const { reply, weights, at, marked, ofToken } = state;
     if (!reply) return "";
     const head = `Head ${reply.view.head} of ${nameIn(reply)}:`;
     const weight = weights.at(0, marked);
-    const isMost = key === null;
+    const isMost = view.key === null;
     if (!isMost && !isSeen(marked)) return `${head} ${ofToken} may not attend to ${at(marked)}.`;
     if (isMost && weight === 0) return `${head} ${ofToken} attends to nothing.`;
     if (!weights.signed)
@@ -357,19 +357,19 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
   const begin = () => {
     cut = [];
     view.token = opening;
-    state.key = null;
+    view.key = null;
     input.begin();
   };
   mark();
   const { takes, has_answer: hasAnswer } = run;
   const part = (title, ...children) => el("figure", {}, title && el("h2", {}, title), children);
   const hint = (text) => el("p", { class: "hint" }, text);
-  const presses = "Rows are queries, columns are keys. Press a cell to select both.";
+  const presses = "Rows are queries, columns are keys. Press a cell to see why its score is what it is.";
   const isRead = "Press a token to see what it attends to.";
   const left = div(
     part("The heads", hint("Press a head to look at it. Each row is a block."), grid.node),
     el("figure", { class: "chosen-head" }, heading,
-      isImage ? [looked, scale.node] : [hint(presses), picture, end],
+      isImage ? [looked, scale.node] : [hint(presses), picture, end, reasons],
     ),
   );
   const own = isImage ? part("The image", hint("Draw, or choose a picture."), input.node)

@@ -45,12 +45,13 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 class View(Struct, frozen=True, forbid_unknown_fields=True):
     """What a page shows of a model with many heads: one of them, and the weights of one query.
 
-    A token of None is the one that the answer is read from.
+    A token of None is the one that the answer is read from. With a key, its score is split.
     """
 
     attention: HeadNumber = 0
     head: HeadNumber = 0
     token: HeadNumber | None = None
+    key: HeadNumber | None = None
 
 
 class Numbers(Struct, frozen=True):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import flax_attn
-from flax_attn import heads
+from flax_attn import circuits, heads
 from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment.loading import Model
 from flax_attn.explore.answers import Answers
@@ -169,6 +169,26 @@ def test_the_numbers_of_a_head_follow_from_one_another(gpt2):
     scores = vectors("key") @ query / np.sqrt(len(query))
     np.testing.assert_allclose(part("scores"), scores, atol=1e-5)
     np.testing.assert_allclose(vectors("context")[3], weights @ vectors("value"), atol=1e-6)
+
+
+def test_the_largest_parts_of_a_score_come_with_its_key(gpt2):
+    run, answers, inputs = gpt2
+    view = {"attention": 1, "head": 1, "token": 4}
+    reply = ask(answers, inputs, view=view | {"key": 2})
+    pairs = reply["path"]["pairs"]
+    assert pairs["total"] == pytest.approx(
+        numbers_of(reply["scores"]["block 1"])[0, 0, 2], abs=1e-5
+    )
+    tokens = np.array([run.task.inputs.encoded(TEXT)])
+    where = {"query": 4, "key": 2}
+    parts = circuits.score_parts(run.model, run.params[0], tokens, "blocks_1/attention", 1, **where)
+    for own, expected in zip(pairs["largest"], parts.largest(3), strict=True):
+        assert tuple(own[:2]) == expected[:2]
+        assert own[2] == pytest.approx(expected[2], abs=1e-5)
+    cut = ask(answers, inputs, {"cut": [[0, 0]]}, view=view | {"key": 2})
+    score = numbers_of(cut["scores"]["block 1"])[0, 0, 2]
+    assert cut["path"]["pairs"]["total"] == pytest.approx(score, abs=1e-5) != pairs["total"]
+    assert ask(answers, inputs, view=view)["path"]["pairs"] is None
 
 
 def test_heads_add_up_to_the_output_of_their_attention(model):

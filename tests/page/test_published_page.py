@@ -180,6 +180,10 @@ def press_a_cell(opened, answers):
     assert label.endswith(f": {share}")
     left = page.locator(".chosen-head .cell-mark").evaluate("(own) => parseFloat(own.style.left)")
     assert left == pytest.approx(100 * k / len(tokens), abs=0.01)
+    view = answers.last()["view"]
+    assert view["key"] == k
+    rows = page.locator(".chosen-head tbody tr").count()
+    assert rows == (0 if answers.answers.is_linear[view["attention"]] else 3)  # pairs of parts
     page.keyboard.press("ArrowDown")
     opened.wait()
     assert answers.last()["view"]["token"] == q + 1

@@ -70,6 +70,25 @@ export function scoreOf({ scale, softcap, positions }, width) {
   return `${product}${turned}${softcap ? `, capped at ±${softcap}` : ""}`;
 }
 
+/** The largest pairs of parts whose products add up to a score, as a table. */
+export function largestPairs(pairs, of, at) {
+  if (!pairs) return "";
+  const { number, total, largest } = pairs;
+  const sum = `The score of ${of} with ${at} is ${shown(total)}, the sum of ${number} products of ` +
+    "what two earlier parts of the model added";
+  const rows = largest.map(([query, key, value]) => [shown(value), partName(query), partName(key)]);
+  const names = ["adds", `part of ${of}`, `part of ${at}`];
+  return div(el("p", { class: "try-title" }, `${sum}. The largest:`),
+    scrollBox(sum, plainTable(sum, names, rows)));
+}
+
+/** A part of a state, such as `blocks_2/attention[3]`, in words. */
+export function partName(part) {
+  const [, block, head] = part.match(/^blocks_(\d+)\/(?:attention\[(\d+)\]|.*)$/) ?? [];
+  if (block === undefined) return { bias: "biases" }[part] ?? part;
+  return head === undefined ? `network of block ${block}` : `head ${head} of block ${block}`;
+}
+
 /** The likeliest tokens after each block, as a table; an empty text where they are not known. */
 function afterBlocks(after, token) {
   if (!after) return "";
