@@ -30,7 +30,7 @@ PARTS = ("before", "middle", "after", "query", "key", "value", "context", "outpu
 SITES = tuple(f"*/{part}" for part in PARTS)
 READ = ("query", "key", "value")  # what heads make of the states that they read
 AT_ONCE = 16  # parts, whose derivatives are computed together
-Number = Callable[[Array | float, Arrays], Array]  # at a share of the way, with arrays added
+Measured = Callable[[Array | float, Arrays], Array]  # at a share of the way, with arrays added
 
 
 @struct.dataclass
@@ -141,7 +141,7 @@ def edges(
 
 
 def _derived(
-    stack: _Stack, number: Number, vectors: Float[Array, "sources b t d"], steps: int
+    stack: _Stack, number: Measured, vectors: Float[Array, "sources b t d"], steps: int
 ) -> Float[Array, "sources targets"]:
     """Multiplies what sources add by the derivatives through each target alone."""
     made, pull = jax.vjp(stack.made, stack.states)
@@ -159,7 +159,7 @@ def _derived(
 
 def _patched(
     stack: _Stack,
-    number: Number,
+    number: Measured,
     vectors: Float[Array, "sources b t d"],
     is_edge: Bool[np.ndarray, "sources targets"],
 ) -> Float[Array, "sources targets"]:
