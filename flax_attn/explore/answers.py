@@ -55,8 +55,8 @@ class Answers:
             UsageError: a request that is none, or an input that the run does not take.
         """
         asked = read(request)
-        if asked.settings.cut or asked.changes:
-            raise UsageError("expected heads to cut in a published model alone, got a run")
+        if asked.changes:
+            raise UsageError("expected changes of a published model alone, got a run")
 
         def look(inputs: Inputs, num_keys: int | None = None) -> dict[str, Tree]:
             looked = self.look(inputs, asked.settings, num_keys)

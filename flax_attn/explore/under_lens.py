@@ -14,11 +14,13 @@ import numpy as np
 from jaxtyping import Array
 
 from flax_attn.attention import Lens, entmax15, hard, masked_softmax, sparsemax, top_k
+from flax_attn.attention.arrays import with_rank
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.tasks.asking import AS_TRAINED, FAR, MOST_TOKENS, Settings
 from flax_attn.types import Tree
 
 TOP = 3  # keys that top_k keeps
+MOST_HEADS = 16  # attentions, and heads of each, that a page can ablate
 NORMALIZERS = {
     AS_TRAINED: None,
     "softmax": masked_softmax,
@@ -43,14 +45,21 @@ class Traced(NamedTuple):
     reach: Setting
     causal: Setting
     hidden: Setting
+    cut: Setting  # (attentions, heads)
 
     @classmethod
     def of(cls, settings: Settings) -> "Traced":
         hidden = np.zeros(MOST_TOKENS, bool)
         hidden[list(settings.hidden)] = True
+        cut = np.zeros((MOST_HEADS, MOST_HEADS), bool)
+        for place in settings.cut:
+            if max(place) < MOST_HEADS:
+                cut[place] = True
         reach = FAR if settings.reach is None else min(settings.reach, FAR)
         temperature = np.asarray(settings.temperature, np.float32)
-        return cls(temperature, np.asarray(reach, np.int32), np.asarray(settings.causal), hidden)
+        return cls(
+            temperature, np.asarray(reach, np.int32), np.asarray(settings.causal), hidden, cut
+        )
 
     def visible(self, query: Array, key: Array, num_keys: int | None) -> Array:
         """Returns which keys `(1, k)` each query `(q, 1)` may attend to.
@@ -65,6 +74,22 @@ class Traced(NamedTuple):
         if queries == keys:
             may &= (jnp.abs(query - key) <= self.reach) & (~self.causal | (key <= query))
         return may
+
+    def ablating(self) -> Callable[[str, Array], Array]:
+        """Returns a change of contexts, in which those of cut heads are zero.
+
+        Attentions have the numbers of the order of their calls, as their weights have.
+        """
+        numbers: dict[str, int] = {}
+
+        def ablate(site: str, context: Array) -> Array:  # (..., q, heads, e)
+            number, heads = numbers.setdefault(site, len(numbers)), context.shape[-2]
+            if max(number, heads - 1) >= MOST_HEADS:
+                return context
+            is_cut = jnp.asarray(self.cut)[number, :heads, None]  # (heads, 1)
+            return jnp.where(with_rank(is_cut, context.ndim), 0, context)
+
+        return ablate
 
 
 def under_lens(compute: Compute, keep_scores: bool = True) -> Callable[..., dict[str, Tree]]:
@@ -86,6 +111,7 @@ def under_lens(compute: Compute, keep_scores: bool = True) -> Callable[..., dict
             normalizer=NORMALIZERS[normalizer],
             mask=lambda query, key: traced.visible(query, key, num_keys),
             keep_scores=keep_scores,
+            change={"*/context": traced.ablating()},
         )
         with lens:
             computed = compute(params, inputs)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import flax_attn
+from flax_attn import heads
 from flax_attn.attention import masks
 from flax_attn.data.tokenizers import fit_tokenizer
 from flax_attn.errors import UsageError
@@ -308,6 +309,16 @@ def test_a_language_models_next_token_is_predicts(tmp_path):
     assert all((weights[..., 1] == 0).all() for weights in hidden.values())
     long = "Kal" * 200
     assert "reads the last" in answers(text(long))["note"]
+
+
+def test_heads_of_a_run_are_ablated():
+    run = run_of("names", num_blocks=2, features=8, num_heads=2)
+    reply = Answers(run)(text("kal", cut=[[0, 1], [1, 0], [5, 0]]))  # there is no sixth
+    with heads.cut({"blocks_0/attention": [1], "blocks_1/attention": [0]}):
+        expected = run.predict("kal")
+    outputs = numbers_of(reply["outputs"])
+    np.testing.assert_allclose(outputs, expected.outputs[0], atol=1e-6)
+    assert np.abs(outputs - run.predict("kal").outputs[0]).max() > 1e-4
 
 
 def test_a_text_is_cut_where_it_has_more_tokens_than_a_language_model_reads():

@@ -14,7 +14,7 @@ from tests.explore import living
 pytestmark = living.needs_node
 
 TEXTS = ["", "a", "lena", "so it goes", "a text that is longer than what the model reads " * 3]
-OPTIONS = [{}, {"temperature": 0.5}, {"reach": 2}, {"hidden": [0, 2]}, {"temperature": 2.0}]
+OPTIONS = [{}, {"temperature": 0.5}, {"reach": 2}, {"hidden": [0, 2]}, {"cut": [[0, 1]]}]
 
 
 MODELS = {"names": {}, "induction": {}, "names without softmax": {"attention": "gated_delta"}}

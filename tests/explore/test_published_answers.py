@@ -12,7 +12,6 @@ import flax_attn
 from flax_attn import circuits, heads
 from flax_attn.errors import UsageError, escaped
 from flax_attn.experiment.loading import Model
-from flax_attn.explore.answers import Answers
 from flax_attn.explore.published import (
     VECTORS,
     PublishedAnswers,
@@ -25,7 +24,6 @@ from flax_attn.published.modules import Decoder
 from flax_attn.published.tasks import Prepared
 from flax_attn.tasks.asking import read
 from flax_attn.tasks.replies import numbers_of
-from tests.explore.living import run_of
 from tests.published import tiny
 
 TEXT = "The cat sat on the mat"
@@ -284,14 +282,6 @@ def test_a_bad_request_is_a_one_line_error(request_of, gpt2):
     with pytest.raises(UsageError) as caught:
         answers({"inputs": inputs} | request_of)
     assert "\n" not in str(caught.value)
-
-
-def test_a_run_refuses_to_cut_heads():
-    answers = Answers(run_of("shapes_attention", features=8, key_features=8))
-    asked = {"inputs": {"input": {"shape": [1], "data": [1]}}}
-    for further in ({"settings": {"cut": [[0, 0]]}}, {"changes": [{}]}):
-        with pytest.raises(UsageError):
-            answers(asked | further)
 
 
 def test_a_text_that_is_too_long_is_cut_and_said_so(gpt2):

@@ -149,14 +149,16 @@ function inputsOf(live, types, { inputs = {}, settings = {} }) {
       return { error: `expected finite numbers as ${name}` };
     arrays.push(data);
   }
-  const { temperature = 1, reach = null, causal = false, hidden = [] } = settings;
+  const { temperature = 1, reach = null, causal = false, hidden = [], cut = [] } = settings;
   if (!(temperature > 0 && temperature < Infinity))
     return { error: `expected a temperature above 0, got ${temperature}` };
   const scalars = { temperature, reach: reach ?? FARTHEST, causal: causal ? 1 : 0 };
-  const keys = new Set(hidden);
   for (const name of live.settings) {
-    const flags = () => range(types[arrays.length].size).map((key) => (keys.has(key) ? 1 : 0));
-    arrays.push(name === "hidden" ? flags() : [scalars[name]]);
+    const { size } = types[arrays.length];
+    const heads = Math.sqrt(size); // of which `cut` has as many attentions
+    const set = { hidden, cut: cut.map(([attention, head]) => heads * attention + head) }[name];
+    const flags = () => range(size).map((i) => (set.includes(i) ? 1 : 0));
+    arrays.push(set ? flags() : [scalars[name]]);
   }
   const filled = arrays.map((data, i) => {
     const array = zeros(types[i]);
