@@ -1,13 +1,11 @@
 """Draws the pictures of the pages, each on a light and on a dark ground.
 
     python -m docs.draw [NAME ...]
-    python -m docs.draw shapes --runs runs
 
 The pictures of the pages in `docs/attention` are drawn from the examples that stand in them, and
-the others from tables of the pages and from `docs/numbers`, where `python -m docs.record` puts the
-numbers of runs. `shapes` needs runs in the folder of `--runs`, and `spikes` trains one. These two
-are drawn only if they are named. `python -m docs.screenshots` makes the pictures of the explorer
-and of reports.
+the others from tables of the pages, from `docs/numbers`, where `python -m docs.record` puts the
+numbers of runs, and from shipped runs. `spikes` trains a run, and is drawn only if it is named.
+`python -m docs.screenshots` makes the pictures of the explorer and of reports.
 """
 
 import argparse
@@ -34,15 +32,25 @@ def run_example(text: str) -> Names:
     they define.
     """
     names: Names = {}
-    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+    for block in blocks_of(text):
         exec(block, names)
     return names
 
 
 def first_example(page: str) -> Names:
     """Returns the names of the first example of a page, from which its picture is drawn."""
+    return run_example(before_picture(page))
+
+
+def before_picture(page: str) -> str:
+    """Returns the text of a page up to its picture."""
     text = (DOCS / "attention" / f"{page}.md").read_text()
-    return run_example(text[: text.index("](../images/")])
+    return text[: text.index("](../images/")]
+
+
+def blocks_of(text: str) -> list[str]:
+    """Returns the Python blocks of a text."""
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
 def attend(names: Names) -> Figure:
@@ -282,7 +290,7 @@ def draw(page: str) -> list[Path]:
     return panels.save(page, lambda: OF_PAGE[page](names))
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m docs.draw",
         description=__doc__,
@@ -292,16 +300,15 @@ def main() -> None:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=", ".join([*PAGES, *others, *of_runs.PICTURES])
     )
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of the runs")
-    args = parser.parse_args()
-    for name in args.names or [*PAGES, *others]:
-        for path in drawn(name, args.runs, others):
+    args = parser.parse_args(arguments)
+    for name in args.names or [*PAGES, *others, "shapes"]:
+        for path in drawn(name, others):
             print(f"wrote {path}")
 
 
-def drawn(name: str, runs: Path, others: dict[str, Callable[[], Figure]]) -> Iterable[Path]:
+def drawn(name: str, others: dict[str, Callable[[], Figure]]) -> Iterable[Path]:
     if name in of_runs.PICTURES:
-        return of_runs.PICTURES[name](runs)
+        return of_runs.PICTURES[name]()
     return panels.save(name, others[name]) if name in others else draw(name)
 
 

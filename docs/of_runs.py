@@ -1,11 +1,4 @@
-"""The pictures that need trained runs: those of the first page, and `spikes`.
-
-Those of the first page are made from the directories that these commands write, in the folder of
-`--runs`:
-
-    flax-attn train shapes_attention
-    flax-attn train shapes_cnn
-"""
+"""The pictures of runs: those of the first page, and `spikes`, which trains its own."""
 
 import re
 import subprocess
@@ -22,6 +15,7 @@ from matplotlib.path import Path as Line
 
 from docs import panels
 from docs.panels import DOCS, head, new, place
+from docs.ship import unpacked
 from flax_attn.analysis import shapes
 from flax_attn.analysis.drawing import BLUE, ORANGE, colour_bar, frame, heat_up_to, theme
 from flax_attn.runs.reading import Record, read
@@ -30,9 +24,10 @@ SHOWN = (0, 2)  # test examples of the picture of predictions
 EXAMPLE = 0  # of the picture of attention
 
 
-def draw_shapes(runs: Path) -> list[Path]:
+def draw_shapes() -> list[Path]:
     """The question alone, and the pictures of README: two answers, and one point's attention."""
-    attention, cnn = read(runs / "shapes_attention"), read(runs / "shapes_cnn")
+    with unpacked("shapes") as ours, unpacked("shapes_cnn") as theirs:
+        attention, cnn = read(ours), read(theirs)
     return [
         *panels.save("shapes_question", lambda: shapes.data_sample(attention)),
         *panels.save("shapes_predictions", lambda: answers(attention, cnn)),
@@ -168,7 +163,7 @@ def draw_beside(ax: Axes, signal: np.ndarray, query: int, marks: shapes.Marks) -
     ax.set_ylabel("query: the point that asks", fontsize=9)
 
 
-def draw_spikes(_: Path) -> list[Path]:
+def draw_spikes() -> list[Path]:
     """The picture of the page that says how to build one's own: its blocks run, in full."""
     text = (DOCS / "build_your_own.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
@@ -189,7 +184,7 @@ def draw_spikes(_: Path) -> list[Path]:
     return panels.save("spikes", lambda: panels.matrices(title, shown, float(weights.max())))
 
 
-PICTURES: dict[str, Callable[[Path], list[Path]]] = {
+PICTURES: dict[str, Callable[[], list[Path]]] = {
     "shapes": draw_shapes,
     "spikes": draw_spikes,
 }

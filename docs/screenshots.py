@@ -1,9 +1,8 @@
 """Pictures of the explorer and of a report, light and dark, as Chromium shows them.
 
-python -m docs.screenshots [--runs FOLDER] [NAME ...]
+python -m docs.screenshots [NAME ...]
 
-It needs `pip install playwright`, Chromium, and for the picture of a report the run of
-`flax-attn train names`. The explorer shows the runs that come with the package.
+It needs `pip install playwright`, and Chromium. The runs are the shipped ones.
 """
 
 import argparse
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
-from flax_attn.runs import shipped
+from docs.ship import unpacked
 
 IMAGES = Path(__file__).parent / "images"
 CHROMIUM = Path("/usr/bin/chromium")
@@ -29,10 +28,7 @@ Page = Any  # of playwright, which is for tests and pictures alone
 
 
 class Picture(NamedTuple):
-    """A run, whether it is explored or reported, and what is done before the page is shown.
-
-    A run that comes with the package goes by its name.
-    """
+    """A shipped run, whether it is explored or reported, and what is done before it is shown."""
 
     run: str
     explored: bool
@@ -99,12 +95,11 @@ def make_small(path: Path) -> None:
     picture.save(path, optimize=True)
 
 
-def draw(name: str, runs: Path, browser: Any) -> list[Path]:
+def draw(name: str, browser: Any) -> list[Path]:
     """Draws a picture in each scheme of colours, and returns the paths."""
     run, explored, use = PICTURES[name]
     paths = []
-    path = Path(run) if run in shipped.NAMES else runs / run
-    with (exploring if explored else reporting)(path) as address:
+    with unpacked(run) as path, (exploring if explored else reporting)(path) as address:
         for scheme, end in SCHEMES.items():
             context = browser.new_context(color_scheme=scheme, viewport=SIZE)
             page = context.new_page()
@@ -122,18 +117,17 @@ def draw(name: str, runs: Path, browser: Any) -> list[Path]:
     return paths
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     from playwright.sync_api import sync_playwright
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PICTURES))
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of the runs")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     with sync_playwright() as playwright:
         options = ["--no-sandbox", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=options)
         for name in args.names or PICTURES:
-            for path in draw(name, args.runs, browser):
+            for path in draw(name, browser):
                 print(path)
 
 

@@ -1,16 +1,19 @@
-"""Trains the runs that come with the package, and writes them into `flax_attn/shipped`.
+"""Trains the runs that answer without a training: those of the package, and those of the site.
 
     python -m docs.ship [NAME ...]
 
-A shipped run is a run directory in one zip file. It is made small: it keeps the last checkpoint
-alone, and of it the parameters that are used, without the moments of the optimiser. It keeps a few
-examples, whose attention is in half precision, and no figures.
+Runs of the package are written into `flax_attn/shipped`, and others into `docs/runs`. A shipped run
+is a run directory in one zip file. It is made small: it keeps the last checkpoint alone, and of it
+the parameters that are used, without the moments of the optimiser. It keeps a few examples, whose
+attention is in half precision, and no figures.
 """
 
 import argparse
+import contextlib
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -20,15 +23,20 @@ import flax_attn
 from flax_attn.experiment.config import Config
 from flax_attn.experiment.programs import shapes_of_states
 from flax_attn.runs import checkpoints, directory, reading
-from flax_attn.runs.shipped import FOLDER
+from flax_attn.runs.shipped import FOLDER, NAMES
 from flax_attn.runs.stored import ATTENTION
 from flax_attn.types import JsonObject, Tree
 
-LARGEST = 300_000  # bytes of a file
-# by the names of `shipped.NAMES` the config, its changes, and how many examples stay; None for all
+OF_SITE = Path(__file__).parent / "runs"
+LARGEST = 450_000  # bytes of a file
+# by name the config, its changes, and how many examples stay; None for all
 RUNS: dict[str, tuple[str, JsonObject, int | None]] = {
     "dates": ("dates_bahdanau", {"model.features": 64, "model.attention_features": 32}, None),
     "shapes": ("shapes_attention", {}, 4),
+    "induction": ("induction", {"num_seeds": 1}, 4),
+    "names": ("names", {"num_seeds": 1}, 4),
+    "shapes_cnn": ("shapes_cnn", {}, 4),
+    "series": ("series_input_attention", {"num_seeds": 1}, 4),
 }
 
 
@@ -38,8 +46,8 @@ def ship(name: str, folder: Path) -> Path:
     path = folder / name
     flax_attn.train(config, overrides=overrides, workdir=path)
     shrink(path, num_examples)
-    FOLDER.mkdir(exist_ok=True)
-    target = FOLDER / f"{name}.zip"
+    target = place(name)
+    target.parent.mkdir(exist_ok=True)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for file in sorted(path.rglob("*")):
             if file.is_file() and file.name != ".lock":
@@ -50,6 +58,19 @@ def ship(name: str, folder: Path) -> Path:
     reading.read(path)  # it is still a run
     assert target.stat().st_size <= LARGEST, f"{target} has {target.stat().st_size:,} bytes"
     return target
+
+
+def place(name: str) -> Path:
+    """Returns the zip file of a run."""
+    return (FOLDER if name in NAMES else OF_SITE) / f"{name}.zip"
+
+
+@contextlib.contextmanager
+def unpacked(name: str) -> Iterator[Path]:
+    """Yields the directory of a shipped run, which has the name of the run."""
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(place(name)) as archive:
+        archive.extractall(Path(folder) / name)
+        yield Path(folder) / name
 
 
 def shrink(path: Path, num_examples: int | None) -> None:

@@ -3,8 +3,8 @@
 - A picture `NAME.png` with a `NAME_dark.png` beside it is shown by theme. `site.css` turns the
   colours of the others in the dark.
 - A `<picture>`, which is raw HTML in a Markdown file, becomes such a picture.
-- Live pages are copied as they are, and links to them open them. Any other file of the repository
-  that a page links to, such as a script, is copied by Sphinx for download.
+- Live pages are made of the shipped runs before each build, and links to them open them. Any other
+  file of the repository that a page links to, such as a script, is copied by Sphinx for download.
 """
 
 import re
@@ -14,6 +14,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.config import Config
 from sphinx.transforms import SphinxTransform
 
 LIVE = Path("docs", "live")
@@ -66,6 +67,13 @@ class LiveLinks(SphinxTransform):
                 link.replace_self(nodes.reference("", "", *link.children, **target))
 
 
+def begin(app: Sphinx, config: Config) -> None:
+    """Makes the live pages, so that they are never older than the package."""
+    from docs import live_pages  # which imports JAX
+
+    live_pages.write()
+
+
 def finish(app: Sphinx, error: Exception | None) -> None:
     """Copies the live pages, and makes the page that leads to the first one."""
     if error is None and app.builder.format == "html":
@@ -81,5 +89,6 @@ def finish(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_transform(Pictures)
     app.add_transform(LiveLinks)
+    app.connect("config-inited", begin)
     app.connect("build-finished", finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

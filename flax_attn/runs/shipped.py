@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 FOLDER = Path(__file__).parent.parent / "shipped"
-NAMES = ("dates", "shapes")
+NAMES = ("dates", "shapes", "induction")
 
 
 def place(path: Path) -> Path:

@@ -9,16 +9,28 @@ import numpy as np
 import pytest
 
 import flax_attn
+from docs import ship
+from flax_attn import config_files, schema
 from flax_attn.__main__ import main
 from flax_attn.data import dates, shapes
+from flax_attn.experiment.config import Config
+from flax_attn.experiment.loading import load_run
 from flax_attn.runs import shipped
 from tests.faults import ROOT
 
 
 def test_they_are_small():
     sizes = {path.stem: path.stat().st_size for path in shipped.FOLDER.glob("*.zip")}
-    assert sizes.keys() == {"dates", "shapes"}
-    assert sum(sizes.values()) <= 600_000
+    assert sizes.keys() == {*shipped.NAMES}
+    assert sum(sizes.values()) <= 1_000_000
+
+
+@pytest.mark.parametrize("name", ship.RUNS)
+def test_they_have_the_config_of_today(name):
+    config, overrides, _ = ship.RUNS[name]
+    now = Config.of(schema.flatten(config_files.read(config)) | overrides)
+    with ship.unpacked(name) as path:
+        assert load_run(path).config.values == now.values
 
 
 def test_dates_are_rewritten():
