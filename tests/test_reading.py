@@ -1,5 +1,7 @@
-"""How far a reader must go: the walk of one batch from the command line to its loss."""
+"""What a reader must hold: the walk of one batch to its loss, verbs, and one file for each type."""
 
+import ast
+import collections
 import json
 import subprocess
 import sys
@@ -29,3 +31,26 @@ def test_the_walk_counts_a_file_again_where_its_caller_continues():
     walk = Walk()
     walk.stays += ["a.py", "b.py", "a.py"]
     assert count(walk.stays) == {"stays": 4, "returns": 1, "files": 3}
+
+
+def trees():
+    return {path: ast.parse(path.read_text()) for path in (ROOT / "flax_attn").rglob("*.py")}
+
+
+def test_docstrings_of_functions_begin_with_a_verb():
+    functions = [node for tree in trees().values() for node in ast.walk(tree)]
+    functions = [node for node in functions if isinstance(node, ast.FunctionDef)]
+    words = [text.split()[0] for node in functions if (text := ast.get_docstring(node))]
+    nouns = [word for word in words if not word.endswith("s")]  # "Returns", "Computes"
+    assert len(nouns) <= 0.1 * len(words), collections.Counter(nouns).most_common(20)
+
+
+def test_a_type_is_defined_in_one_file():
+    """Layers of nnx, and configs of data sets, have the names of what they stand for."""
+    files = collections.defaultdict(set)
+    for path, tree in trees().items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                files[node.name].add(path.parent.name)
+    twice = {name: rooms for name, rooms in files.items() if len(rooms) > 1}
+    assert all(rooms & {"nnx", "sets"} for rooms in twice.values()), twice
