@@ -7,7 +7,7 @@ import { isVisible } from "./controls/settings.mjs";
 import { buttonOf, div, el, keepHeight, percent, replaceButtons, scrollBox } from "./dom.mjs";
 import { paintPixels } from "./inputs/image.mjs";
 import { range, sumOf } from "./lists.mjs";
-import { effectsOf, effectsRow, mostOf } from "./pictures/effects.mjs";
+import { ABLATED, effectsOf, effectsRow, mostOf } from "./pictures/effects.mjs";
 import { headGrid, headName, placesOfHeads, telling } from "./pictures/head_grid.mjs";
 import { headOf, headsOf, heatMap, inColours, largest, legend } from "./pictures/heat.mjs";
 import { MOST_NAMED, mostOn, movingLegend, putsOn, rowOf, scoresIn } from "./pictures/heat.mjs";
@@ -19,9 +19,6 @@ import { addInput } from "./views.mjs";
 
 const MOST_BEST = 8; // classes that are shown
 const AXES = ["query", "key"];
-const ABLATED =
-  "Press a head to ablate it. Ablating a head sets its output to zero, which is outside what the " +
-  "model saw in training, so the drop can overstate its importance.";
 
 /** A text to type: `{node, value(), begin(), add(codes)}`. */
 function textInput(run, onInput) {

@@ -2,9 +2,10 @@
 
 import { isGone, newestWins, whenBack, whenLate } from "./asking.mjs";
 import { isUnchanged, lensControls, UNCHANGED } from "./controls/settings.mjs";
-import { el, sentence } from "./dom.mjs";
+import { div, el, sentence } from "./dom.mjs";
 import { LEARNED } from "./following.mjs";
 import { fromScores, normalizerIn } from "./pictures/formula.mjs";
+import { guide } from "./pictures/guide.mjs";
 import { viewOf } from "./view.mjs";
 import { inputOf, keptReply } from "./views.mjs";
 
@@ -27,6 +28,7 @@ export function tryIt(run, ask, others = []) {
   const said = sentence("The model is asked …");
   const problem = el("p", { class: "try-problem", role: "status" });
   const formula = fromScores();
+  const steps = guide();
   const late = whenLate((isLate) => section.classList.toggle("late", isLate));
   const send = newestWins(asks, shown, waiting);
   const changed = () => {
@@ -56,7 +58,7 @@ export function tryIt(run, ask, others = []) {
   let isBroken = false; // the newest answer, so that what is shown is old
 
   function pick() {
-    formula.show(view.query(), last?.[1] ?? settings);
+    for (const own of [formula, steps]) own.show(view.query(), last?.[1] ?? settings);
     if (last && !isBroken) said.say(view.say(...last));
   }
 
@@ -132,10 +134,11 @@ export function tryIt(run, ask, others = []) {
   const hint = el("p", { class: "try-hint" }, el("strong", {}, "Try this. "), view.hint);
   const below = [said.node, problem, hint, hasAttention ? controls.node : null].filter(Boolean);
   view.slot?.append(...below); // beside the picture: what changes and what is changed
-  const own = { figure, said: said.node, problem, controls: controls.node, formula: formula.node };
+  const behind = div(steps.node, formula.node);
+  const own = { figure, said: said.node, problem, controls: controls.node, formula: behind };
   const parts = view.around?.(own) ?? [
     figure, view.slot ? null : below, view.after ?? null,
-    hasAttention && view.hasScores !== false ? formula.node : null,
+    hasAttention && view.hasScores !== false ? behind : null,
   ];
   const section = el("section",
     { class: `try try-${run.input} try-to-${run.target}`, "aria-label": `Try ${run.name}` }, parts,

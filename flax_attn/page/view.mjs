@@ -19,7 +19,7 @@ import { inputOf, targetOf } from "./views.mjs";
  * - `show(reply, weights)`: draws a reply; `parts(weights, reply)`: the parts masked in turn.
  * - `query(weights)`: `{q, at, name}`: the row of the chosen query, its position among the keys
  *   (null where one query stands for all) and its name; `key(k)`: the name of a key.
- * - `hint`, `most`, and perhaps `say(replies)`, `goal()`, `add(codes)`, `slot`, `after`.
+ * - `hint`, `most`, and perhaps `say(replies)`, `goal()`, `add(codes)`, `slot`, `after`, `more()`.
  *
  * An answer has `{node, title, show(replies, goal), said(reply, goal)}` and perhaps `begin()`,
  * `chosen(reply)`, the part of a reply that holds the weights, and `keys`, which are drawn there.
@@ -128,6 +128,7 @@ export function viewOf(parts) {
     between: run.target !== "text" && isBetween(run),
     ordered: run.target === "next",
     input: () => input.value(),
+    more: () => input.more?.() ?? {},
     begin, show, say, query,
   };
 }

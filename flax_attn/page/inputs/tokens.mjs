@@ -3,15 +3,20 @@
 import { asNumber, div, el, sentence, shown } from "../dom.mjs";
 import { range } from "../lists.mjs";
 import { chart, lineOf } from "../pictures/curves.mjs";
+import { ABLATED, effectsRow, takingChanges } from "../pictures/effects.mjs";
+import { headName, placesOfHeads } from "../pictures/head_grid.mjs";
 import { headOf, heatMap, legend, mapOf, putsOn, rowOf, signedTop } from "../pictures/heat.mjs";
 import { tellingHead } from "../pictures/overview.mjs";
 import { stage } from "../pictures/stage.mjs";
 import { sign } from "../pictures/words.mjs";
+import { written } from "../targets/next.mjs";
 import { addInput } from "../views.mjs";
 import { drawWords, triedText } from "./text.mjs";
 
 const BLANKS = new Map([["↵", "\n"], ["→", "\t"]]); // signs of characters without a picture
 const BEGINNING = 12; // tokens of the first prompt
+const AGAIN = 3; // tokens of the first prompt that have come before, where texts repeat themselves
+const MOST_HEADS = 64; // that are ablated in turn
 
 /** The picture of the text, for `stage`. */
 function drawPassage(example, weights, options) {
@@ -81,9 +86,11 @@ function induction({ induction: scores, string, induction_weights: packed }) {
 }
 
 /** Where the beginning of a test text stands, which is the first prompt: `[first, end]`. */
-export function promptIn({ tokens }) {
+export function promptIn({ tokens, induction: scores }) {
   const isEnd = (token) => /^(\\n|⏎|↵|\n)$/.test(token);
   const first = Math.max(tokens.findIndex((token) => !isEnd(token)), 0);
+  const again = tokens.findIndex((token, i) => i > first && tokens.indexOf(token, first) < i);
+  if (scores && again > 0) return [first, again + AGAIN];
   const own = tokens.slice(first, first + BEGINNING);
   const end = own.findIndex(isEnd);
   return [first, first + (end > 0 ? Math.max(Math.ceil(end / 2), 1) : own.length)];
@@ -122,9 +129,45 @@ function tokensPicture(run, beside) {
   return div(parts, furtherOf(run.examples[0]));
 }
 
+/** An input with a switch for each head below, which shows the effect of ablating it. */
+function withHeads({ run, asks, state, changed }, input) {
+  const places = placesOfHeads(run);
+  if (places.length < 2 || places.length > MOST_HEADS) return input;
+  let cut = [];
+  let asked = "";
+  const isCut = ([block, head]) => cut.some(([b, h]) => b === block && h === head);
+  const press = (i) => {
+    const isOther = ([block, head]) => block !== places[i][0] || head !== places[i][1];
+    cut = isCut(places[i]) ? cut.filter(isOther) : [...cut, places[i]];
+    changed();
+  };
+  const options = { label: "heads", atOnce: 1, hint: ABLATED, onPress: press };
+  const row = effectsRow(takingChanges(asks[0]), options);
+  const names = places.map((place) => headName(run, ...place));
+
+  function show(reply, weights) {
+    input.show(reply, weights);
+    const { request, settings } = state;
+    if (!request || asked === JSON.stringify([request.inputs, settings])) return;
+    asked = JSON.stringify([request.inputs, settings]);
+    const changes = places.map((place) => ({ cut: [place] }));
+    const title = "Effect of ablating each head on";
+    const best = written(reply.classes[0][0]);
+    const off = places.map(isCut);
+    row.show({ title, names, changes, off, best }, { inputs: request.inputs, settings });
+  }
+
+  const begin = (example) => {
+    cut = [];
+    input.begin(example);
+  };
+  const more = () => (cut.length ? { settings: { cut } } : {});
+  return { ...input, begin, show, more, after: row.node };
+}
+
 addInput("tokens", {
   picture: tokensPicture,
-  tried: (own) => ({
+  tried: (own) => withHeads(own, {
     ...triedText(own, () => promptOf(own.run.examples[0]), true),
     hint:
       "Type, or let the model write, and see what each next token is read from. Choose another " +

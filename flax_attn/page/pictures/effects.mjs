@@ -12,6 +12,10 @@ const NEGLIGIBLE = 1e-3; // the share of a prediction below which a change is ne
 const LEAST_WRITTEN = 1e-4; // percentage points
 const STRONGEST = 70; // per cent of its colour that the largest change has
 
+export const ABLATED =
+  "Press a head to ablate it. Ablating a head sets its output to zero, which is outside what the " +
+  "model saw in training, so the drop can overstate its importance.";
+
 // what the command does with a word of a text in classes
 const WHY = "; flax-attn predict --why removes it from the text, so its figures differ";
 
@@ -231,6 +235,22 @@ export async function effectsOf(ask, request, changes, atOnce, isWanted, tell) {
     if (isWanted()) tell(first, reply.effects);
   }
   return null;
+}
+
+/** An `ask` that takes `changes`, of one that does not: each change is asked after another. */
+export function takingChanges(ask) {
+  return async ({ inputs, settings, changes }) => {
+    const asked = (own) => ask({ inputs, settings: own, brief: true });
+    const first = await asked(settings);
+    const effects = [];
+    for (const { cut = [], hidden = [] } of changes) {
+      if (first.error) return first;
+      const both = (name, own) => [...(settings[name] ?? []), ...own];
+      const changed = { ...settings, cut: both("cut", cut), hidden: both("hidden", hidden) };
+      effects.push(onClass(first).change(first, await asked(changed)));
+    }
+    return { effects };
+  };
 }
 
 /**

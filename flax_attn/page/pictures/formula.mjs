@@ -36,7 +36,7 @@ const noScores = () =>
   el("p", { class: "hint" }, "Select a query to see its scores.");
 
 /** The scores and weights of the keys that the query may attend to. */
-function scoredRow({ weights, scores, q, visible, key }) {
+export function scoredRow({ weights, scores, q, visible, key }) {
   const all = range(weights.columns).filter(visible);
   return all.map((k) => ({ k, name: key(k), weight: weights.at(q, k), score: scores.at(q, k) }));
 }
@@ -51,7 +51,7 @@ function fitting(row, temperature) {
 }
 
 /** The normaliser that makes these weights of these scores; null for one that is not known. */
-const normalizerOf = (row, { normalizer, temperature }) =>
+export const normalizerOf = (row, { normalizer, temperature }) =>
   normalizers[normalizer] ?? fitting(row, temperature)[0] ?? null;
 
 /**
@@ -98,7 +98,7 @@ function parts(query, settings) {
   ].filter(Boolean);
 }
 
-function keyRow({ name, weight, score }, own, scaled, temperature) {
+export function keyRow({ name, weight, score }, own, scaled, temperature) {
   const written = score.toFixed(2).replace("-", "−");
   const divided = temperature === 1 ? written : `${written} / ${temperature}`;
   const term = own ? own.term(divided, score / temperature, scaled) : `score ${divided}`;
@@ -110,7 +110,7 @@ function restRow(count, weight) {
   return bar(`the ${others}`, weight, `${together}${weight.toFixed(3)}`);
 }
 
-function bar(name, weight, text) {
+export function bar(name, weight, text) {
   const written = el("span", { class: "try-term-name", dir: "auto" }, name);
   return el("li", {}, written, trackOf(weight), el("span", { class: "try-term" }, text));
 }
