@@ -19,7 +19,9 @@ from flax_attn.errors import check_no_result
 from flax_attn.types import Options, UserInput
 
 MOST_ACROSS, FEW = 4, 12  # heads in a row, and in rows of this length; more are half as large
-PAGE, HIGHEST = 11.0, 8.0  # inches: the width of a page of many heads, the height of all matrices
+# inches: the widest page of several heads, the height of all matrices, the room of a colour bar
+# with its numbers, and the height below which it would be too short for them
+PAGE, HIGHEST, OF_BAR, FLAT = 11.0, 8.0, 1.0, 1.5
 OF_STATE = "after: the token that wrote last", "write: the token that wrote", "length that is left"
 IN_PRINT: Options = {"font.size": 8, "axes.titlesize": 8, "figure.titlesize": 9}
 
@@ -35,6 +37,17 @@ class Matrices(NamedTuple):
     aspect: Literal["equal", "auto"]  # square cells, unless the matrix would be a line
     colours: Options  # top, scale, cmap and whether they have both signs
     labels: tuple[str, str, str] = (matrices.QUERY, matrices.KEY, "attention weight")
+
+
+class Layout(NamedTuple):
+    """The layout of a new figure. Sizes are width and height in inches."""
+
+    down: int
+    across: int
+    panel: tuple[float, float]  # of one matrix
+    size: tuple[float, float]
+    is_flat: bool  # the colour bar is below the matrices, not beside them
+    style: Options
 
 
 def attention(
@@ -73,8 +86,8 @@ def attention(
             None.
         names: `(heads,)` titles of the heads; "head 0" and so on where None.
         width: inches, such as the width of a column. The height follows, and text has 7 to 9
-            points. Where None, a matrix has the size that its cells need, and more than 12 heads
-            have 11 inches.
+            points. Where None, a matrix has the size that its cells need, and several heads have
+            at most 11 inches.
         figsize: width and height in inches, in place of `width`.
         ax: axes of your own for the matrix, or one for each head. They keep their size, their
             figure is returned, and its settings of fonts stay. A colour bar is left to
@@ -178,32 +191,47 @@ def _draw(
     """Draws all heads on the user's axes or on a new figure."""
     if ax is not None:
         return _draw_onto(np.ravel(np.asarray(ax)), heads, title)
-    if width is None:
-        width = figsize[0] if figsize else PAGE if len(heads.weights) > FEW else None
-    settings: Options = drawing.STYLE | drawing.theme().settings | (IN_PRINT if width else {})
+    layout = _layout(heads, title, figsize[0] if figsize else width)
+    settings: Options = drawing.STYLE | drawing.theme().settings | layout.style
     with matplotlib.rc_context(settings):
-        return _draw_page(heads, title, width, figsize)
+        return _draw_page(heads, title, layout, figsize)
 
 
-def _draw_page(
-    heads: Matrices, title: str, width: float | None, figsize: tuple[float, float] | None
-) -> Figure:
-    """Draws all heads on a new figure: of their own size, of a width, or of a size in inches."""
+def _layout(heads: Matrices, title: str, width: float | None) -> Layout:
+    """Returns the layout of all heads in a width, or in that which their cells need."""
     num_heads, num_rows, num_columns = heads.weights.shape
     down = -(-num_heads // (MOST_ACROSS if num_heads <= FEW else 2 * MOST_ACROSS))
     across = -(-num_heads // down)
-    beside, below = matrices.label_room(heads.rows) + 1.0, matrices.label_room(heads.columns) + 0.5
+    beside, below = matrices.label_room(heads.rows), matrices.label_room(heads.columns) + 0.5
     if width is None:
         is_large = num_heads == 1 and (heads.rows or heads.columns) is not None
         largest = matrices.LARGEST if is_large else matrices.LARGEST_WITHOUT_NAMES
         panel = matrices.panel_size(num_rows, num_columns, largest)
+        own_width = across * (panel[0] + 0.3) - 0.3 + beside + OF_BAR
+        if num_heads > 1 and own_width > PAGE:
+            return _layout(heads, title, PAGE)
+        of_title = 0.3 + 0.085 * max(map(len, title.split("\n")))  # inches of its longest line
+        is_flat = panel[1] * down < FLAT
+        size_across, style = max(own_width, of_title), {}
     else:
-        edge = max((width - 0.8 * beside) / across - 0.1, 0.3)  # with smaller text
-        panel = edge, min(max(edge * num_rows / num_columns, 0.3), HIGHEST / down)
-    is_flat = panel[1] * down < 1.5  # a bar beside it would be too short for its numbers
-    of_title = 0.3 + 0.085 * max(map(len, title.split("\n")))  # inches of its longest line
-    own_width = max(across * (panel[0] + 0.3) + beside, of_title)
-    size = width or own_width, down * (panel[1] + 0.3) + below + (0.7 if is_flat else 0)
+        style = IN_PRINT
+
+        def fit(of_bar: float) -> tuple[float, float]:
+            edge = max((width - 0.8 * (beside + of_bar)) / across - 0.1, 0.3)  # smaller text
+            return edge, min(max(edge * num_rows / num_columns, 0.3), HIGHEST / down)
+
+        is_flat = fit(OF_BAR)[1] * down < FLAT
+        panel, size_across = fit(0.0 if is_flat else OF_BAR), width
+    height = down * (panel[1] + 0.3) + below + (0.7 if is_flat else 0)
+    return Layout(down, across, panel, (size_across, height), is_flat, style)
+
+
+def _draw_page(
+    heads: Matrices, title: str, layout: Layout, figsize: tuple[float, float] | None
+) -> Figure:
+    """Draws all heads on a new figure."""
+    down, across, panel, size, is_flat, _ = layout
+    num_heads = len(heads.weights)
     figure = drawing.Picture(figsize=figsize or size, layout="compressed")
     grid = figure.subplots(down, across, squeeze=False)
     for number, ax in enumerate(grid.flat):
@@ -212,15 +240,17 @@ def _draw_page(
         else:
             ax.axis("off")
     figure.suptitle(title)
-    where: Options = {"ax": grid, "location": "bottom" if is_flat else "right"}
-    where["label"] = heads.labels[-1]
-    drawing.colour_bar(figure, **heads.colours, **where)
+    where: Options = {"ax": grid, "location": "bottom"}
+    if not is_flat:  # of one thickness beside any matrices, and as high as they are
+        height, room = down * panel[1], across * panel[0]
+        where = {"ax": grid, "aspect": height / 0.18, "fraction": 0.3 / room, "pad": 0.12 / room}
+    drawing.colour_bar(figure, **heads.colours, **where, label=heads.labels[-1])
     matrices.explain_marks(figure, heads.weights, heads.mask)
     if figsize is None and heads.aspect == "equal":  # the height at which squares fill the width
         with drawing.quietly():
             figure.draw_without_rendering()
-        room = grid[0, 0].get_position()
-        missing = room.width * size[0] * panel[1] / panel[0] - room.height * size[1]
+        cell = grid[0, 0].get_position()
+        missing = cell.width * size[0] * panel[1] / panel[0] - cell.height * size[1]
         figure.set_figheight(size[1] + down * missing)
     for ax in grid.flat:
         ax.set_aspect(heads.aspect)

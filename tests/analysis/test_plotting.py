@@ -258,10 +258,20 @@ def test_a_matrix_that_would_be_a_line_has_cells_that_are_seen(shape):
     assert min(sides_of_cells(figure.axes[0]) * shape[::-1]) > 30
 
 
-def test_the_heads_of_a_large_layer_are_on_one_page():
-    figure = plotting.attention(np.full((32, 20, 20), 1 / 20))
+@pytest.mark.parametrize("heads", [4, 12, 32])
+def test_the_heads_of_a_layer_are_on_one_page(heads):
+    figure = plotting.attention(np.full((heads, 20, 20), 1 / 20))
     assert max(figure.get_size_inches()) <= 11
-    assert min(figure.get_size_inches()) <= 8.5
+    assert min(figure.get_size_inches()) <= 8.8
+
+
+@pytest.mark.parametrize("shape", [(1, 9, 9), (1, 40, 5), (12, 9, 9)])
+def test_a_colour_bar_is_as_high_as_the_matrices_and_no_thicker_beside_many(shape):
+    figure = plotting.attention(np.full(shape, 1 / shape[-1]))
+    figure.canvas.draw()
+    *drawn, bar = (ax.get_window_extent() for ax in figure.axes)
+    assert 0.17 < bar.width / figure.dpi < 0.25
+    assert bar.height == pytest.approx(drawn[0].y1 - drawn[-1].y0, rel=0.1)
 
 
 def test_a_pdf_has_fonts_of_type_42_and_an_svg_has_text(tmp_path):
