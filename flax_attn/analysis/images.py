@@ -1,6 +1,7 @@
 """Pictures of images in classes: digits, patches, predictions, and attention laid on the image."""
 
 import math
+import textwrap
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from flax_attn.analysis.token_weights import are_negative
 from flax_attn.runs.reading import Record
 from flax_attn.types import Options
 
-SHOWN = 32
+SHOWN, CHARACTERS = 32, 16  # images in a grid, and those in a line above each
 MOST_PATCHES = 256  # in a picture of their own, which a thousand would take minutes
 INK = 0.65  # how much the colours of weights cover the image under them
 
@@ -78,12 +79,15 @@ def grid(images: np.ndarray, verdicts: list[tuple[str, str]], title: str) -> Fig
     shown = min(len(images), SHOWN)
     columns = min(6, shown)
     rows = -(-shown // columns)
-    figure = Picture(figsize=(1.3 * columns + 0.4, 1.45 * rows + 0.6), layout="constrained")
+    # a longer line would reach into the text of a neighbour
+    lines = [textwrap.wrap(text, CHARACTERS) or [""] for text, _ in verdicts[:shown]]
+    height = 1.3 + 0.15 * max(map(len, lines))  # inches of a row
+    figure = Picture(figsize=(1.3 * columns + 0.4, height * rows + 0.6), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for ax in axes.flat[shown:]:
         ax.axis("off")
-    for ax, image, (text, colour) in zip(axes.flat, images, verdicts):
-        show(ax, image, text, colour)
+    for ax, image, text, (_, colour) in zip(axes.flat, images, lines, verdicts):
+        show(ax, image, "\n".join(text), colour)
     figure.suptitle(title)
     return figure
 

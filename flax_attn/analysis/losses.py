@@ -44,31 +44,31 @@ def metrics_of(runs: list[Record]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*labelled, *(run.measured for run in runs)]))
 
 
-def ends(run: Record) -> tuple[float, float] | None:
-    """Returns the first and the last validation score, the mean over seeds."""
-    _, values = curve(run.sound_rows, f"valid/{run.measured}")
-    return (float(values[:, 0].mean()), float(values[:, -1].mean())) if values.size else None
+def kept(run: Record) -> float | None:
+    """Returns the validation score of the kept parameters, the mean over seeds."""
+    measure = run.summary["metrics"].get(f"valid/{run.measured}")
+    return None if measure is None else measure["mean"]
 
 
 def outcome(run: Record) -> str:
-    """Returns how the validation score of a run changed, as a title."""
-    pair = ends(run)
-    if pair is None:
+    """Returns how the validation score of a run changed up to the kept epoch, as a title."""
+    _, values = curve(run.sound_rows, f"valid/{run.measured}")  # (seeds, epochs)
+    if (end := kept(run)) is None or not values.size:
         return run.name
-    score = SCORES.get(run.measured, run.measured)
-    return f"{run.name}: validation {score} goes from {pair[0]:.3g} to {pair[1]:.3g}"
+    score, start = SCORES.get(run.measured, run.measured), values[:, 0].mean()
+    return f"{run.name}: validation {score} {start:.3g} at first, {end:.3g} as kept"
 
 
 def best(runs: list[Record]) -> str:
-    """Returns which of several runs ends with the best validation score, as a title."""
-    scores = {run.name: pair[1] for run in runs if (pair := ends(run)) is not None}
+    """Returns which of several runs has kept the best validation score, as a title."""
+    scores = {run.name: score for run in runs if (score := kept(run)) is not None}
     if len(scores) < len(runs):
         return "training and validation error"
     metric = runs[0].measured
     pick, extreme = (max, "highest") if metric == "accuracy" else (min, "lowest")
     name = pick(scores, key=scores.__getitem__)
     score = SCORES.get(metric, metric)
-    return f"{name} ends with the {extreme} validation {score}, {scores[name]:.3g}"
+    return f"{name} has the {extreme} validation {score}, {scores[name]:.3g}"
 
 
 def error_on_test(runs: list[Record]) -> str:

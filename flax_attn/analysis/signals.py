@@ -1,5 +1,7 @@
 """Pictures of signals with what is predicted for each, and of what their positions attend to."""
 
+import textwrap
+
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -30,7 +32,7 @@ def draw_signals(
         if outputs is not None:
             axes[i, 0].plot(outputs[i], color=ORANGE, lw=1.6, ls="--", label="prediction")
         axes[i, 0].set(xlabel="position", ylabel="height")
-        axes[i, 0].set_title(text, color=colour, parse_math=False)
+        axes[i, 0].set_title(textwrap.fill(text, 40), color=colour, parse_math=False)
         if weights is not None:
             matrix = weights[i].reshape(-1, *weights.shape[-2:]).mean(axis=0)  # (q, k)
             scale = scale_of(matrix)

@@ -22,7 +22,8 @@ from flax_attn.types import JsonObject
 class Follower:
     """Serves the page of a run from its first parameters on, by the newest ones.
 
-    There is no `server` before the first model. `rows` are of all epochs since then.
+    There is no `server` before the first model. `rows` are of all epochs since then. `result` is
+    the test score of the kept parameters, None until the run is finished.
     """
 
     def __init__(self, config: Config, workdir: Path, opens: bool, port: int | None = None) -> None:
@@ -30,7 +31,7 @@ class Follower:
         self.config, self.workdir, self.opens, self.port = config, workdir, opens, port
         self.server: Explorer | None = None
         self.rows: list[Row] = []
-        self.is_finished = False
+        self.result: float | None = None
 
     def __call__(self, trained: Trained) -> None:
         """Takes the model as it stands, and opens the page with the first one."""
@@ -53,16 +54,18 @@ class Follower:
 
     def state(self) -> JsonObject:
         """Returns how far the training is. The page asks once a second."""
-        score = f"test/{self.answers.task.target.measured}"
-        epoch = self.rows[-1]["epoch"]
-        newest = [row[score] for row in self.rows if row["epoch"] == epoch]
-        mean = sum(newest) / len(newest)
-        so_far = "" if self.is_finished else "so far "
+        measured, epoch = self.answers.task.target.measured, self.rows[-1]["epoch"]
+        newest = [row for row in self.rows if row["epoch"] == epoch]
+        split = "valid" if f"valid/{measured}" in newest[0] else "test"
+        score = sum(row[f"{split}/{measured}"] for row in newest) / len(newest)
+        said = f"so far {split} {measured} {score:.3g}"
+        if self.result is not None:
+            said = f"test {measured} {self.result:.3g}"
         state: JsonObject = {
             "epoch": int(epoch),
             "of": self.config.num_epochs,
-            "is_finished": self.is_finished,
-            "sentence": f"{self.does}; {so_far}{score.replace('/', ' ')} {mean:.3g}",
+            "is_finished": self.result is not None,
+            "sentence": f"{self.does}; {said}",
             "curves": curves(self.rows),
         }
         return safe(state)
@@ -75,7 +78,7 @@ class Follower:
         else:
             self.answers.params = list(run.params.values())
             self.server.show(report([record], mode="explore"))
-            self.is_finished = True
+            self.result = record.mean(record.measured)
             threading.Event().wait()
 
 

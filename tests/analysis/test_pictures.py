@@ -1,6 +1,7 @@
 """What the pictures and the tables of a run hold."""
 
 import io
+import itertools
 
 import matplotlib
 import numpy as np
@@ -58,6 +59,21 @@ def test_predictions_are_green_where_they_are_right():
     figure = images.grid(np.zeros((3, 4, 4)), verdicts, "run")
     assert titles(figure) == ["b (80%)", "a (60%)", "a (70%), not b"]
     assert colours_of_titles(figure) == [colour.lower() for colour in (GREEN, GREEN, ORANGE)]
+
+
+def test_verdicts_of_neighbours_do_not_overlap():
+    names = ["a long name of a class", "another one of them"]
+    shares = np.array([[0.9, 0.1]] * 12)
+    verdicts = [classes.verdict(row, names, 1) for row in shares]
+    figure = images.grid(np.zeros((12, 4, 4)), verdicts, "run")
+    figure.canvas.draw()
+    boxes = [ax.title.get_window_extent() for ax in figure.axes]
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes[:6]))
+    assert boxes[6].y1 < figure.axes[0].get_window_extent().y0
+    weights = np.full((12, 9, 9), 1 / 9)
+    first, other, *_ = signals.draw_signals(np.zeros((12, 9, 1)), verdicts, weights, "run").axes
+    first.figure.canvas.draw()
+    assert first.title.get_window_extent().x1 < other.title.get_window_extent().x0
 
 
 def test_only_digits_of_mnist_are_ink_as_they_are(runs):

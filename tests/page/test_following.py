@@ -61,11 +61,11 @@ def test_the_page_follows_until_the_end(config, tmp_path, browser):
         line.filter(has_text="after epoch 1 of 2").wait_for()
         visit.wait()
         assert visit.page.locator("path.try-answer-0").get_attribute("d") != before
-        scores = state_of(follower)["curves"]["test/mse"]["seeds"]
+        scores = state_of(follower)["curves"]["valid/mse"]["seeds"]
         score = sum(values[-1] for values in scores.values()) / len(scores)
         heading = visit.page.locator("h1").text_content()
         assert "Sets both shapes of a kind to their mean height; so far" in heading
-        assert f"test mse {score:.3g}" in heading
+        assert f"valid mse {score:.3g}" in heading
         going.release(2)
         thread.join()
         threading.Thread(target=follower.finish, daemon=True).start()
@@ -94,15 +94,15 @@ def test_a_page_that_follows_tells_the_mean_over_seeds_and_all_epochs(config, tm
     follower.answers = SimpleNamespace(params=None, task=task)
     for epoch, errors in ((0, (9.0, 8.0)), (1, (4.0, 2.0)), (2, (1.0, 0.5))):
         rows = [
-            {"epoch": epoch, "seed": seed, "step": 5 * epoch, "test/mse": error}
+            {"epoch": epoch, "seed": seed, "step": 5 * epoch, "valid/mse": error, "test/mse": 9.0}
             for seed, error in enumerate(errors)
         ]
         follower(Trained(None, None, {0: f"first {epoch}", 1: f"second {epoch}"}, rows))
     assert follower.answers.params == ["first 2", "second 2"]
     state = follower.state()
     assert (state["epoch"], state["of"], state["is_finished"]) == (2, 2, False)
-    assert state["sentence"] == "learns; so far test mse 0.75"
+    assert state["sentence"] == "learns; so far valid mse 0.75"
     seeds = {"0": [9.0, 4.0, 1.0], "1": [8.0, 2.0, 0.5]}
-    assert state["curves"] == {"test/mse": {"steps": [0, 5, 10], "seeds": seeds}}
-    follower.is_finished = True
-    assert follower.state()["sentence"] == "learns; test mse 0.75"
+    assert state["curves"]["valid/mse"] == {"steps": [0, 5, 10], "seeds": seeds}
+    follower.result = 0.25
+    assert follower.state()["sentence"] == "learns; test mse 0.25"
