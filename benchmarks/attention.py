@@ -12,10 +12,9 @@ from collections.abc import Iterator
 
 from benchmarks import attention_cases as cases
 from benchmarks import timing
-from benchmarks.attention_figure import HEADS
 from benchmarks.attention_forms import DENSE, Call, check, flex, ours, sdpa
 
-TOKENS = 2048
+HEADS, TOKENS = 4, 2048
 LENGTHS = (128, 512, 2048, 8192)
 LONGER = 16_384  # where what keeps all weights has no room
 PASSES = {"forward": False, "forward and backward": True}  # whether the backward pass is there

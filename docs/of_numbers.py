@@ -73,20 +73,6 @@ def additive() -> Figure:
     return curves(f"{title}at length {lengths[-1]:,}", shown, columns=2)
 
 
-def attention_time() -> Figure:
-    """Draws the time of attention over length, in a window and without."""
-    from benchmarks import attention_figure
-
-    measured = {
-        (row["keys"], int(row["length"])): {
-            form: float(row[form]) for form in attention_figure.NAMES if row[form]
-        }
-        for row in read("attention_time")
-    }
-    _, _, machine = lines_of("attention_time")[0].partition(" on ")
-    return attention_figure.draw(measured, machine)
-
-
 def scale() -> Figure:
     """Draws what many devices send, and what each holds."""
     sent = {name: [int(row[name]) for row in read("scale_bytes")] for name in FROM_SCALE}
@@ -160,6 +146,6 @@ def loss_by_position() -> Figure:
     return language.loss_by_position(table_of("loss_by_position")[2].T, "shakespeare_char")
 
 
-DRAWN = (benchmarks, additive, attention_time, scale)
+DRAWN = (benchmarks, additive, scale)
 DRAWN += (dates_alignment, looks, induction, recall, loss_by_position)
 PICTURES: dict[str, Callable[[], Figure]] = {draw.__name__: draw for draw in DRAWN}

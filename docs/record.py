@@ -1,21 +1,19 @@
-"""Writes the numbers of pictures into `docs/numbers`, from runs and from a measurement.
+"""Writes the numbers of pictures of runs into `docs/numbers`.
 
-    python -m docs.record [NAME ...] [--runs runs] [--measured benchmarks-out/rows.jsonl]
+    python -m docs.record [NAME ...] [--runs runs]
 
-`python -m docs.draw` draws these pictures from the numbers, so it needs no run. The runs, and the
-rows of the measurement, are those of these commands:
+`python -m docs.draw` draws these pictures from the numbers, so it needs no run. The runs are those
+of these commands:
 
     flax-attn train shakespeare_char --manual_dir=DIR
     flax-attn train induction
     flax-attn train dates_bahdanau
     flax-attn train recall --num_seeds=3 --model.attention=RULE --workdir=runs/recall-RULE
-    python -m benchmarks --only attention
 """
 
 import argparse
 import csv
 import io
-import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -33,8 +31,6 @@ from flax_attn.models.language import apply
 from flax_attn.runs.reading import Record, read
 from flax_attn.tasks.language import LanguageModel
 
-FORMS = "ours", "SDPA"  # which the picture of time shows
-BOTH = "forward and backward"
 EXAMPLE = 0  # of the test split, whose translation is shown
 RULES = "linear", "gated", "delta", "gated_delta", "delta full"  # of `recall`
 NUM_LINES, NEW = 100, 10_000  # lines of each number of keys, and a seed that trained none
@@ -155,22 +151,6 @@ def dates_alignment(runs: Path) -> list[Path]:
     return [tabulate("dates_alignment", said, written, sources, weights)]
 
 
-def attention_time(measured: Path) -> list[Path]:
-    from benchmarks.attention import batch_of
-    from benchmarks.attention_figure import LINES
-
-    rows = [json.loads(line) for line in measured.read_text(encoding="utf-8").splitlines()]
-    shown = []
-    for row in rows:
-        keys, *others = row["case"].split(", ")
-        if row["comparison"] == "attention" and keys in LINES and others[1] == BOTH:
-            length = int(others[0])
-            figures = row["ours"], row["peers"]["SDPA"]
-            shown.append((keys, length, *(value / batch_of(length) for value in figures)))
-    said = f"milliseconds, forward and backward, on {rows[0]['machine']}"
-    return [write("attention_time", said, ("keys", "length", *FORMS), shown)]
-
-
 FROM_RUNS = (loss_by_position, looks, induction, recall, dates_alignment)
 OF_RUNS: dict[str, Callable[[Path], list[Path]]] = {of.__name__: of for of in FROM_RUNS}
 
@@ -181,14 +161,12 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add, names = parser.add_argument, [*OF_RUNS, "attention_time"]
+    add, names = parser.add_argument, list(OF_RUNS)
     add("names", nargs="*", metavar="NAME", default=names, help=", ".join(names))
     add("--runs", type=Path, default=Path("runs"), help="the folder of the runs")
-    add("--measured", type=Path, default=Path("benchmarks-out/rows.jsonl"), help="the rows")
     args = parser.parse_args()
     for name in args.names:
-        paths = OF_RUNS[name](args.runs) if name in OF_RUNS else attention_time(args.measured)
-        for path in paths:
+        for path in OF_RUNS[name](args.runs):
             print(f"wrote {path}")
 
 
