@@ -84,7 +84,11 @@ def shrink(path: Path, num_examples: int | None) -> None:
         checkpoints.path_of(folder, progress).unlink()
     checkpoints.save(folder, note, {"states": small(trees["states"], run.config)})
     with np.load(path / "examples.npz") as stored:
-        rows = {key: shorter(key, stored[key], num_examples) for key in stored}
+        count = len(stored["inputs"])  # other arrays, such as those of induction, are of no example
+        rows = {
+            key: shorter(key, array, num_examples if array.shape[:1] == (count,) else None)
+            for key, array in stored.items()
+        }
     np.savez_compressed(path / "examples.npz", **rows)
 
 
