@@ -269,7 +269,7 @@ def _effects_by_block(
     states, contexts = by_block.with_contexts(model, params, inputs)
     others = jax.tree.map(jnp.zeros_like, contexts)
     others |= {} if source is None else by_block.with_contexts(model, params, source)[1]
-    (before,) = _numbers(model, params, states[-1][None], measure)
+    (before,) = _numbers(model, params, jax.tree.map(lambda x: x[None], states[-1]), measure)
     numbers, sign, most = {}, -1 if source is None else 1, ROWS_OF_LARGE[-1]
     for name, context in contexts.items():
         rows, count = len(context), context.shape[-2]
@@ -281,20 +281,18 @@ def _effects_by_block(
         other, found = repeated(jnp.broadcast_to(others[name], context.shape)), []
         for shares in jnp.eye(count).reshape(-1, some, count):
             patch = {name.partition("/")[2]: (other, jnp.repeat(shares, rows, axis=0))}
-            x = repeated(states[first])
+            x = jax.tree.map(repeated, states[first])
             for i in range(first, model.num_blocks):
                 own = patch if i == first else {}
                 x, _ = by_block.patched(model, params, i, x, of_inputs, own)
-            x = x.reshape(some, rows, *x.shape[1:])
+            x = jax.tree.map(lambda x, size=(some, rows): x.reshape(*size, *x.shape[1:]), x)
             found.append(_numbers(model, params, x, measure))
         numbers[name] = sign * (jnp.concatenate(found) - before)
     return numbers
 
 
 @functools.partial(jax.jit, static_argnames=("model", "measure"))
-def _numbers(
-    model: InBlocks, params: Params, x: Float[Array, "n b t d"], measure: Objective
-) -> Float[Array, " n"]:
+def _numbers(model: InBlocks, params: Params, x: Tree, measure: Objective) -> Float[Array, " n"]:
     """Measures the outputs after the last block, one after another as they may be large."""
     return jax.lax.map(lambda one: number_of(measure, by_block.end(model, params, one)), x)
 

@@ -30,7 +30,7 @@ from flax_attn.models import (
     language,
 )
 from flax_attn.models.generation import NEVER, Sampling, generate
-from flax_attn.published.modules import Encoder
+from flax_attn.published.modules import Encoder, EncoderDecoder
 from tests.models.variables import draw
 
 close = functools.partial(assert_allclose, rtol=1e-4, atol=1e-5)
@@ -294,9 +294,14 @@ def test_all_heads_are_one_program():
     assert np.abs(first["blocks_0/attention"] - again["blocks_0/attention"]).max() > 0
 
 
-@pytest.mark.parametrize("name", ["GPT", "hybrid", "texts"])
+@pytest.mark.parametrize("name", ["GPT", "hybrid", "texts", "pairs"])
 def test_a_large_model_goes_block_by_block_with_the_same_effects(name, monkeypatch):
-    if name != "texts":
+    if name == "pairs":
+        model, measure = EncoderDecoder(11, 8, 12, 3, 4, 7, 1, 2), squares
+        lengths = np.array([3, 8, 5], np.int32)
+        inputs = {"source": TOKENS, "source_lengths": lengths, "target": TOKENS[:, :5]}
+        params = draw(model, inputs)["params"]
+    elif name != "texts":
         (model, params, inputs), measure = model_of(name), squares
     else:  # of two lengths, with padding that a measure of the first token does not see
         model = Encoder(11, 8, 12, 3, 2, 7, head="classes", num_classes=4)

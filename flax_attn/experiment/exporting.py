@@ -25,6 +25,7 @@ from flax_attn.models.generation import NEVER, GeneratesText, Written, decode, r
 from flax_attn.platforms import PORTABLE, compiling_for, matmul_precision
 from flax_attn.schema import require
 from flax_attn.tasks.language import LanguageModel
+from flax_attn.tasks.translation import TextsOfTexts
 from flax_attn.types import JsonObject, Options, Tree
 
 PLATFORMS = ("cpu", "cuda", "tpu")  # of the program for any
@@ -169,7 +170,8 @@ def trace(run: Model, platform: str, rows: int, need_weights: bool) -> dict[str,
 
 def prediction_of(run: Model, platform: str, rows: int, need_weights: bool) -> Program:
     """Makes the prediction. The parameters of a run, which are few, are constants in it."""
-    has_option = isinstance(run.task, LanguageModel) or not isinstance(run, Run)
+    is_pair = isinstance(run.task, TextsOfTexts)  # whose alignment is there in any case
+    has_option = isinstance(run.task, LanguageModel) or not (isinstance(run, Run) or is_pair)
     options: Options = {"need_weights": need_weights} if has_option else {}
     compute = functools.partial(run.task.compute, run.model, **options)
     inputs = of_any_size(run) if platform == PORTABLE else of_rows(run, rows)

@@ -23,7 +23,10 @@ LARGE = 2_000_000
 
 @runtime_checkable
 class InBlocks(Protocol):
-    """A model whose parts are methods. The parameters of block `i` are `blocks_{i}`."""
+    """A model whose parts are methods. The parameters of block `i` are `blocks_{i}`.
+
+    Of an encoder and a decoder, states are a dict, and weights of a block a tuple with `names(i)`.
+    """
 
     num_blocks: int
 
@@ -60,8 +63,8 @@ def outside(params: Params) -> Params:
 
 
 def lengths_of(inputs: Inputs) -> Int[Array | np.ndarray, " b"] | None:
-    """Returns the lengths of inputs that have some."""
-    return inputs.get("lengths") if isinstance(inputs, dict) else None
+    """Returns the lengths of inputs that have some, of pairs those of the sources."""
+    return inputs.get("lengths", inputs.get("source_lengths")) if isinstance(inputs, dict) else None
 
 
 def of_block(model: InBlocks, params: Params, i: int) -> tuple[int, Params]:
@@ -74,7 +77,7 @@ def of_block(model: InBlocks, params: Params, i: int) -> tuple[int, Params]:
     return number, {**outside(params), f"blocks_{number}": params[f"blocks_{i}"]}
 
 
-def begin(model: InBlocks, params: Params, *inputs: Tree) -> Float[Array, "b t d"]:
+def begin(model: InBlocks, params: Params, *inputs: Tree) -> Tree:
     """Computes the states before the first block."""
     return _begin(model, outside(params), *inputs)
 
@@ -82,7 +85,7 @@ def begin(model: InBlocks, params: Params, *inputs: Tree) -> Float[Array, "b t d
 def end(
     model: InBlocks,
     params: Params,
-    x: Float[Array, "b t d"],
+    x: Tree,
     last: Int[Array | np.ndarray, " b"] | None = None,
 ) -> Tree:
     """Computes the outputs after the last block, or those of the token `last` in each row alone."""
@@ -92,12 +95,12 @@ def end(
 def through(
     model: InBlocks,
     params: Params,
-    x: Float[Array, "b t d"],
+    x: Tree,
     *,
     caches: Tree = None,
     lengths: Tree = None,
     need_weights: bool = False,
-) -> tuple[Float[Array, "b t d"], dict[str, Array], Tree]:
+) -> tuple[Tree, dict[str, Array], Tree]:
     """Calls all blocks. Returns the states, the weights by block if needed, and longer caches.
 
     The caches that are passed cannot be used again: they are extended in place.
@@ -107,14 +110,20 @@ def through(
         number, own = of_block(model, params, i)
         arrays = own, x, caches and caches[i], lengths
         x, weights, longer = _block(model, number, *arrays, need_weights=need_weights)
-        attention |= {f"block{i + 1}": weights} if need_weights else {}
+        attention |= named(model, i, weights) if need_weights else {}
         extended.append(longer)
     return x, attention, tuple(extended)
 
 
+def named(model: object, i: int, weights: Tree) -> dict[str, Tree]:
+    """Returns the weights of a block by name."""
+    names: Tree = getattr(model, "names", None)
+    return dict(zip(names(i), weights)) if names else {f"block{i + 1}": weights}
+
+
 def with_contexts(
     model: InBlocks, params: Params, inputs: Inputs
-) -> tuple[list[Float[Array, "b t d"]], dict[str, Float[Array, "b t heads e"]]]:
+) -> tuple[list[Tree], dict[str, Float[Array, "b t heads e"]]]:
     """Returns the states before each block and after the last, and the contexts by path."""
     states, contexts = [begin(model, params, inputs)], {}
     for i in range(model.num_blocks):
@@ -128,10 +137,10 @@ def patched(
     model: InBlocks,
     params: Params,
     i: int,
-    x: Float[Array, "b t d"],
+    x: Tree,
     inputs: Inputs,
     patch: dict[str, tuple[Array, Array]] | None = None,
-) -> tuple[Float[Array, "b t d"], dict[str, Array]]:
+) -> tuple[Tree, dict[str, Array]]:
     """Calls a block whose contexts are patched with `(b, t, heads, e)` by shares `(b, heads)`.
 
     Returns the states, and the contexts by path within the block, as those of the patch are.
@@ -146,12 +155,12 @@ def at(x: Float[Array, "b t d"], last: Int[Array | np.ndarray, " _"]) -> Float[A
 
 
 @functools.partial(jax.jit, static_argnames="model")
-def _begin(model: InBlocks, params: Params, *inputs: Tree) -> Array:
+def _begin(model: InBlocks, params: Params, *inputs: Tree) -> Tree:
     return model.apply({"params": params}, *inputs, method="begin")
 
 
 @functools.partial(jax.jit, static_argnames="model")
-def _end(model: InBlocks, params: Params, x: Array, last: Array | None) -> Tree:
+def _end(model: InBlocks, params: Params, x: Tree, last: Array | None) -> Tree:
     x = x if last is None else at(x, last)
     return model.apply({"params": params}, x, method="end")
 
@@ -163,12 +172,12 @@ def _block(
     model: InBlocks,
     number: int,
     params: Params,
-    x: Array,
+    x: Tree,
     cache: Tree,
     lengths: Tree,
     *,
     need_weights: bool,
-) -> tuple[Array, Tree, Tree]:
+) -> tuple[Tree, Tree, Tree]:
     options = {"cache": cache, "lengths": lengths, "need_weights": need_weights}
     return model.apply({"params": params}, number, x, **options, method="block")
 
@@ -178,10 +187,10 @@ def _patched(
     model: InBlocks,
     number: int,
     params: Params,
-    x: Array,
+    x: Tree,
     lengths: Array | None,
     patch: dict[str, tuple[Array, Array]],
-) -> tuple[Array, dict[str, Array]]:
+) -> tuple[Tree, dict[str, Array]]:
     contexts = {}
 
     def change(site: str, context: Array) -> Array:

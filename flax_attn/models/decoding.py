@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from msgspec import Meta
 
+from flax_attn.models.generation import NEVER
 from flax_attn.models.search import Decoded, beam_search, greedy
 from flax_attn.models.sizes import ROWS, batches, longer, rounded
 from flax_attn.schema import NonNegativeFloat
@@ -48,6 +49,8 @@ class Decoding:
 class StepDecoder(Protocol):
     """A model with methods `encode(inputs) -> memory`, `start(memory, max_length) -> state` and
     `decode_step(state, tokens, memory) -> (logits, state, weights)`, which its `apply` calls.
+
+    It may have `start_token`, if that is not the end, and `num_unwritten` and `sequences_at_once`.
     """
 
     def apply(self, variables: Tree, *args: Tree, method: str | None = None) -> Tree: ...
@@ -66,11 +69,12 @@ def translate(
     """Searches the best sequences for each `source` `(n, s)` with its `source_lengths` `(n,)`.
 
     Other arguments are those of `beam_search`. Tokens 0 and 1, for padding and for what is unknown,
-    never come.
+    never come, unless a model has another number of such tokens.
     """
     lengths = np.asarray(inputs["source_lengths"])
     order, translations = np.argsort(lengths, kind="stable"), {}
-    at_once = max(SEQUENCES_AT_ONCE // decoding.beam, 1)
+    most = getattr(model, "sequences_at_once", SEQUENCES_AT_ONCE)
+    at_once = max(most // decoding.beam, 1)
     for rows in (order[first : first + at_once] for first in range(0, len(order), at_once)):
         longest = int(lengths[rows].max())
         cut = {"source": np.asarray(inputs["source"])[rows, :longest]}
@@ -100,7 +104,9 @@ def decode(
     memory = apply(inputs, method="encode")
     step = lambda state, tokens: apply(state, tokens, memory, method="decode_step")
     state = apply(memory, max_length, method="start")
-    common: dict[str, Tree] = {"end": end, "max_length": max_length, "forbidden": (0, 1)}
+    common: dict[str, Tree] = {"end": end, "max_length": max_length}
+    common["first"] = getattr(model, "start_token", end)
+    common["forbidden"] = tuple(range(getattr(model, "num_unwritten", NEVER)))
     common["length_penalty"] = decoding.length_penalty
     if decoding.beam == num_best == 1:
         return greedy(step, state, **common)

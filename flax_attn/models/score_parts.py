@@ -77,6 +77,8 @@ def score_parts(
     states, contexts = by_block.with_contexts(model, params, inputs)
     if layer not in contexts:
         raise ValueError(f"expected a layer of {list(contexts)}, got {layer!r}")
+    if isinstance(states[0], dict):
+        raise ValueError("expected one stack of blocks, got an encoder and a decoder")
     return of_states(model, params, states, contexts, layer, head, jnp.array([query, key]))
 
 

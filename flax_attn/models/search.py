@@ -52,15 +52,17 @@ def greedy(
     max_length: int,
     length_penalty: float = 0.0,
     forbidden: tuple[int, ...] = (),
+    first: int | None = None,
 ) -> Decoded:
     """Searches greedily, by the most probable token at every step.
 
     Args:
         step, state: of the decoder, with `k = 1`.
-        end: the token that stands before the first, and that ends a sequence.
+        end: the token that ends a sequence.
         max_length: steps at most, the one that ends the sequence among them.
         length_penalty: `alpha` above; it changes the scores alone.
         forbidden: tokens that never come.
+        first: the token that stands before the first; None for `end`.
     """
     batch = jax.tree.leaves(state)[0].shape[0]
     num_source = _num_source(step, state, batch, 1)
@@ -78,11 +80,11 @@ def greedy(
         tokens, alignment = put(now.tokens, token), put(now.alignment, weights)
         return _Greedy(now.i + 1, state, token, ended, score, tokens, alignment)
 
-    first = jnp.full((batch, 1), end)
-    none, zero = jnp.zeros_like(first, bool), jnp.zeros(first.shape)
+    before = jnp.full((batch, 1), end if first is None else first)
+    none, zero = jnp.zeros_like(before, bool), jnp.zeros(before.shape)
     tokens = jnp.full((max_length, batch, 1), end)
     alignment = jnp.zeros((max_length, batch, 1, num_source))
-    start = _Greedy(jnp.asarray(0), state, first, none, zero, tokens, alignment)
+    start = _Greedy(jnp.asarray(0), state, before, none, zero, tokens, alignment)
     last = jax.lax.while_loop(go_on, body, start)
     decoded = _decoded(last.tokens, last.alignment, last.score, last.ended, end)
     lengths = decoded.lengths + last.ended
@@ -122,6 +124,7 @@ def beam_search(
     length_penalty: float = 0.0,
     num_best: int = 1,
     forbidden: tuple[int, ...] = (),
+    first: int | None = None,
 ) -> Decoded:
     """Searches for the best sequences, keeping the `beam` best beginnings at every step.
 
@@ -132,7 +135,8 @@ def beam_search(
     by then come behind all that have.
 
     Args:
-        step, state, end, max_length, forbidden: as in `greedy`; the state is given for `k = 1`.
+        step, state, end, max_length, forbidden, first: as in `greedy`; the state is given for
+            `k = 1`.
         beam: beginnings that are kept; with 1 the search is greedy.
         length_penalty: `alpha` above; 0 compares log-probabilities as they are.
         num_best: how many sequences are returned.
@@ -160,7 +164,8 @@ def beam_search(
         return _extend(now, log_probabilities, state, weights, is_searched, end, penalty(now.i + 1))
 
     num_source = _num_source(step, state, batch, beam)
-    start = _start(state, (batch, beam), end, max_length, num_source)
+    before = end if first is None else first
+    start = _start(state, (batch, beam), before, max_length, num_source)
     return _best(jax.lax.while_loop(go_on, body, start), penalty, num_best, end)
 
 
@@ -180,7 +185,7 @@ class _Beam(NamedTuple):
 
 
 def _start(
-    state: Tree, shape: tuple[int, int], end: int, max_length: int, num_source: int
+    state: Tree, shape: tuple[int, int], first: int, max_length: int, num_source: int
 ) -> _Beam:
     """Makes the beam before the first step: one beginning a row, with nothing in it."""
     places = jnp.broadcast_to(jnp.arange(shape[1])[None], shape)
@@ -189,7 +194,7 @@ def _start(
     none = jnp.full(places.shape, -jnp.inf)
     ended = Ended(none, jnp.zeros_like(places), jnp.zeros_like(places))
     score = jnp.where(places == 0, 0, -jnp.inf)
-    return _Beam(jnp.asarray(0), state, jnp.full_like(places, end), score, ended, history)
+    return _Beam(jnp.asarray(0), state, jnp.full_like(places, first), score, ended, history)
 
 
 def _extend(

@@ -109,13 +109,14 @@ class TranslationTransformer(nn.Module):
         for block in self.decoder:
             attention = block.cross_attention
             assert attention is not None
-            empty = attention.init_cache(self.features, encoded.shape[:1], encoded.shape[1])
+            rows, length, features = encoded.shape
+            empty = attention.init_cache(features, (rows,), length, encoded.dtype)
             caches.append(attention.extend(empty, encoded, lengths=lengths))
         return tuple(caches)
 
     def start(self, memory: Caches, max_length: int) -> Caches:
-        """Makes empty caches `(b, 1, max_length, heads, d)` of the targets."""
-        sizes = self.features, (memory[0].length.shape[0], 1), max_length
+        """Makes empty caches `(b, 1, heads, max_length, d)` of the targets."""
+        sizes = self.features, (memory[0].length.shape[0], 1), max_length, memory[0][0].dtype
         return tuple(block.attention.init_cache(*sizes) for block in self.decoder)
 
     def decode_step(
@@ -126,12 +127,16 @@ class TranslationTransformer(nn.Module):
         for_beginnings = lambda array: jnp.broadcast_to(
             array[:, None], (*tokens.shape, *array.shape[1:])
         )
-        caches, weights = [], None
+        caches, weights, bias = [], None, self._decoder_bias()
         for block, cache, read in zip(self.decoder, state, memory):  # x is (b, k, 1, d)
-            x, _, weights, extended = block(x, jax.tree.map(for_beginnings, read), cache=cache)
+            read = jax.tree.map(for_beginnings, read)
+            x, _, weights, extended = block(x, read, cache=cache, bias=bias)
             caches.append(extended)
         assert weights is not None
         return self._logits(x)[..., 0, :], tuple(caches), weights[..., 0, :].mean(axis=-2)
+
+    def _decoder_bias(self) -> None:
+        """Returns the bias of the scores among targets, which published models may have."""
 
     def _encode(self, inputs: TokenInputs, train: bool) -> Float[Array, "b s d"]:
         source, lengths = inputs["source"], inputs["source_lengths"]

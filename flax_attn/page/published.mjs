@@ -20,6 +20,8 @@ import { addInput } from "./views.mjs";
 const MOST_BEST = 8; // classes that are shown
 const AXES = ["query", "key"];
 
+const hint = (text) => el("p", { class: "hint" }, text);
+
 /** A text to type: `{node, value(), begin(), add(codes)}`. */
 function textInput(run, onInput) {
   const { node, area } = textField("The text", 2, onInput);
@@ -87,18 +89,24 @@ function imageInput({ side }, onInput) {
 /** The view of a published model. */
 function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }) {
   const isImage = run.takes === "image";
+  const isPair = run.takes === "source"; // and the text that is written for it
+  const ofSource = isPair ? "token of the source" : "token";
   const middle = Math.floor(run.attention.length / 2);
   const state = { reply: null, token: null, asked: "", effects: new Map() }; // what is shown
-  const view = { attention: middle, head: 0, token: null, key: null }; // what is asked
-  let opening = null; // the token of the first view
+  const view = { attention: middle, head: 0, token: null, source: null, key: null }; // what is asked
+  let opening = null; // the query of the first view
   let cut = [];
   const typed = () => {
     forget();
-    look(null);
+    view.source = null;
+    look(null, null, "token");
   };
-  const look = (token, key = null) => {
-    const isShown = token !== null && token === view.token && key === null;
-    Object.assign(view, { token, key });
+  /** The name in the view of the query of an attention. */
+  const nameOfQuery = ({ attention }) =>
+    isPair && run.attention[attention].queries === "tokens" ? "source" : "token";
+  const look = (token, key = null, name = nameOfQuery(view)) => {
+    const isShown = token !== null && token === view[name] && key === null;
+    Object.assign(view, { [name]: token, key });
     if (isShown) again();
     else changed();
   };
@@ -130,19 +138,22 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
   const ofParts = effectsRow(ask, {
     label: isImage ? "patches" : "tokens",
     atOnce: run.at_once,
-    hint: `Press a ${isImage ? "patch" : "token"} to mask it in every head.`,
+    hint: `Press a ${isImage ? "patch" : ofSource} to mask it in every head.`,
     onPress: (key) => hide([key]),
   });
 
   /** Begins with a head and a query that tell something, and asks for them. */
   async function begins(reply) {
     state.hasBegun = true;
-    const heads = await headsIn(reply);
-    const size = sizeOfCell(reply.tokens, heads[0]);
-    const keys = isImage ? null : reply.tokens.filter((_, i) => i % size === 0);
-    const { head, q } = telling(heads, keys, !isImage);
-    [view.attention, view.head] = placesOfHeads(run)[head];
-    view.token = opening = isImage ? null : size * q;
+    const isToBegin = ([place]) => !isPair || run.attention[place].path === "cross_attention";
+    const heads = (await headsIn(reply)).filter((_, i) => isToBegin(placesOfHeads(run)[i]));
+    const places = placesOfHeads(run).filter(isToBegin);
+    const [queries, keys] = sidesIn(reply, places[0][0]);
+    const [down, across] = sizesOfCell(queries, keys, heads[0]);
+    const words = isImage ? null : keys.filter((_, i) => i % across === 0);
+    const { head, q } = telling(heads, words, !isImage && !isPair);
+    [view.attention, view.head] = places[head];
+    view.token = opening = isImage ? null : down * q;
     changed();
   }
 
@@ -168,23 +179,23 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
   /** `request` is what was answered. The first answer is the choice of what to show. */
   function show([reply], settings, request) {
     if (!state.hasBegun) return begins(reply);
-    const { token } = reply.view;
+    const token = reply.view[nameOfQuery(reply.view)];
     Object.assign(state, { reply, settings, request, token });
     const weights = weightsIn(reply, nameIn(reply), 0);
-    const tokens = reply.tokens.map(lineEnd);
-    const at = naming(isImage ? null : tokens, "patch");
+    const [queries, keys] = sidesIn(reply, reply.view.attention);
+    const at = naming(isImage ? null : keys, "patch");
     const key = Math.min(view.key ?? largest(weights, 0), weights.columns - 1);
-    const ofToken = isImage ? "the class token" : at(token);
-    Object.assign(state, { weights, at, marked: key, ofToken });
+    const ofToken = isImage ? "the class token" : naming(queries)(token);
+    Object.assign(state, { weights, at, marked: key, ofToken, queries, keys });
     if (isImage) showImage(weights, settings);
-    else showTokens(tokens, weights, settings);
+    else showTokens(reply, weights, settings);
     showAnswer(reply);
     heading.textContent = `Head ${reply.view.head} of ${nameIn(reply)}`;
     if (!isImage) drawMap();
-    path.show(reply, nameIn(reply), { of: ofToken, at, key, isSeen });
+    path.show(reply, run.attention[reply.view.attention], { of: ofToken, at, key, isSeen });
     reasons.replaceChildren(view.key === null ? "" : largestPairs(reply.path.pairs, ofToken, at(key)));
     changes.hidden = false;
-    const asked = JSON.stringify([request.inputs, settings]);
+    const asked = JSON.stringify([request.inputs, settings, isPair && reply.view.token]);
     const isNew = asked !== state.asked;
     const isOther = isNew || state.block !== reply.view.attention;
     if (isNew) state.effects = new Map();
@@ -200,8 +211,13 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
     return unpacked.flatMap((own, i) => headsOf({ ...own, signed: isSigned(i) }));
   }
 
-  /** How many tokens a row of a map stands for. */
-  const sizeOfCell = (tokens, { rows }) => Math.max(Math.ceil(tokens.length / rows), 1);
+  /** How many tokens a row and a column of a map stand for. */
+  const sizesOfCell = (queries, keys, { rows, columns }) =>
+    [[queries, rows], [keys, columns]].map(([own, cells]) => Math.max(Math.ceil(own.length / cells), 1));
+
+  /** The tokens of the queries and of the keys of an attention. */
+  const sidesIn = (reply, attention) =>
+    ["queries", "keys"].map((side) => reply[run.attention[attention][side]].map(lineEnd));
 
   const isSigned = (attention) => run.attention[attention].signed;
   const nameIn = (reply) => run.attention[reply.view.attention].name;
@@ -209,7 +225,8 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
   /** The effects of ablating each head of the block, and then of masking each part. */
   async function measure(reply, settings, { inputs }, isNew) {
     const [[best]] = reply.classes;
-    const own = { inputs, settings };
+    const own = { inputs, settings, view: reply.view };
+    const { asked } = state;
     const block = reply.view.attention;
     const heads = range(run.attention[block].heads);
     const keys = range(isImage ? state.weights.columns : reply.tokens.length);
@@ -223,12 +240,11 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
     };
     await ofHeads.show(ofBlock, own);
     if (!isNew && state.parts === state.asked) return;
-    if (state.reply.view.attention !== block || state.asked !== JSON.stringify([inputs, settings]))
-      return;
+    if (state.reply.view.attention !== block || state.asked !== asked) return;
     state.parts = state.asked;
     const ofKeys = {
       ...common,
-      title: `Effect of masking each ${isImage ? "patch" : "token"} on`,
+      title: `Effect of masking each ${isImage ? "patch" : ofSource} on`,
       names: keys.map((key) => (isImage ? `patch ${key}` : written(reply.tokens[key]))),
       changes: keys.map((key) => ({ hidden: [key] })),
       off: keys.map((key) => settings.hidden.includes(key)),
@@ -238,7 +254,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
 
   /** Ablates each head of the model in turn, which may take a minute. */
   async function cutEach() {
-    const { asked, request, settings } = state;
+    const { asked, reply, request, settings } = state;
     const isWanted = () => state.asked === asked && grid.node.isConnected;
     all.disabled = true;
     for (const [attention, { name, heads }] of run.attention.entries()) {
@@ -250,7 +266,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
       const changes = left.map((head) => ({ cut: [[attention, head]] }));
       const tell = (first, effects) =>
         effects.forEach((value, j) => keep(attention, left[first + j], value));
-      const own = { inputs: request.inputs, settings };
+      const own = { inputs: request.inputs, settings, view: reply.view };
       const error = await effectsOf(ask, own, changes, run.at_once, isWanted, tell);
       if (error) break;
     }
@@ -265,17 +281,34 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
     return mostOf(Object.fromEntries(names), state.effects);
   }
 
-  function showTokens(tokens, weights, settings) {
-    const label = "the text; press a token to see what it attends to";
-    const own = words(label, tokens, { onPick: (i) => look(i) });
-    const whole = run.takes === "prompt" ? state.token + 1 : tokens.length;
-    const count = Math.max(whole - settings.hidden.length, 1);
-    own.show(rowOf(weights, 0), count, signedTop(weights));
-    own.hide(settings.hidden);
-    own.pick(state.token);
-    if (view.key !== null) own.buttons[state.marked].classList.add("selected-key");
-    scale.to(count, settings.hidden.length > 0, signedTop(weights));
-    replaceButtons(line, own.node);
+  /** The text, or the source, what is written, and what is read where that is attended to. */
+  function showTokens(reply, weights, settings) {
+    const { queries, keys } = run.attention[reply.view.attention];
+    const hidden = keys === "read" ? [] : settings.hidden;
+    const whole = isOrdered() ? state.token + 1 : weights.columns;
+    const count = Math.max(whole - hidden.length, 1);
+    const ofPair = [["tokens", "The source"], ["read", "What the decoder has read"],
+      ["target", "What is written"]];
+    const lines = (isPair ? ofPair : [["tokens", "the text"]]).filter(
+      ([side]) => side !== "read" || keys === "read");
+    const nodes = lines.flatMap(([side, label]) => {
+      // a written token is also the one that the answer is of
+      const onPick = side === "target" ? (i) => look(i, null, "token")
+        : side === queries ? (i) => look(i)
+        : side === keys ? (k) => look(state.token, k) : null;
+      const said = `${label}; press a token to see what it attends to`;
+      const own = words(said, reply[side].map(lineEnd), { onPick });
+      if (side === keys) {
+        own.show(rowOf(weights, 0), count, signedTop(weights));
+        if (view.key !== null) own.buttons[state.marked].classList.add("selected-key");
+      } else own.show(null);
+      if (side === "tokens") own.hide(settings.hidden);
+      if (side === queries) own.pick(state.token);
+      else if (side === "target") own.pick(reply.view.token);
+      return isPair ? [hint(`${label}:`), own.node] : [own.node];
+    });
+    scale.to(count, hidden.length > 0, signedTop(weights));
+    replaceButtons(line, ...nodes);
   }
 
   function showImage(weights, settings) {
@@ -299,33 +332,39 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
 
   /** Draws the whole map of the head. A click on a cell selects its query and its key. */
   async function drawMap() {
-    const { reply, settings, marked, token } = state;
+    const { reply, settings, marked, token, queries, keys } = state;
     const signed = isSigned(reply.view.attention);
     const weights = headOf({ ...(await unpack(reply.map)), signed }, 0);
     if (state.reply !== reply) return;
-    const tokens = reply.tokens.map(lineEnd);
-    const size = sizeOfCell(tokens, weights);
-    const made = JSON.stringify(tokens);
+    const [down, across] = sizesOfCell(queries, keys, weights);
+    const made = JSON.stringify([queries, keys]);
     if (state.made !== made) {
-      const names = tokens.length <= MOST_NAMED ? tokens.map(sign) : null;
-      const onPick = (q, k) => look(...[q, k].map((i) => Math.min(i * size, tokens.length - 1)));
-      map = heatMap({ name: "", rowNames: names, columnNames: names, axes: AXES, onPick });
-      picture.replaceChildren(names ? scrollBox("The map", map.node) : map.node);
+      const isNamed = Math.max(queries.length, keys.length) <= MOST_NAMED;
+      const [rowNames, columnNames] = [queries, keys].map((own) => isNamed ? own.map(sign) : null);
+      const onPick = (q, k) =>
+        look(Math.min(q * down, queries.length - 1), Math.min(k * across, keys.length - 1));
+      map = heatMap({ name: "", rowNames, columnNames, axes: AXES, onPick });
+      picture.replaceChildren(isNamed ? scrollBox("The map", map.node) : map.node);
       state.made = made;
     }
     const [top, causal] = [topOf(weights), isCausal(settings)];
-    const own = size === 1 ? { ...settings, causal } : { hidden: [], reach: null, causal };
+    const isWhole = Math.max(down, across) === 1;
+    const own = isWhole ? maskIn(settings) : { hidden: [], reach: null, causal };
     const visible = (q, k) => isVisible(q, k, own);
     map.show(weights, { top, visible, name: `The weights: ${heading.textContent}` });
-    map.point(Math.floor(token / size), Math.floor(marked / size));
+    map.point(Math.floor(token / down), Math.floor(marked / across));
     const isMasked = causal || own.hidden.length > 0 || own.reach !== null;
     end.replaceChildren(legend(top, isMasked, signed));
   }
 
-  const isCausal = ({ causal }) => causal || run.takes === "prompt";
+  const isOfRead = () => run.attention[state.reply.view.attention].keys === "read";
+  const isOrdered = () => run.takes === "prompt" || isOfRead();
+  const isCausal = ({ causal }) => causal || isOrdered();
+  const maskIn = (settings) =>
+    ({ ...settings, causal: isCausal(settings), hidden: isOfRead() ? [] : settings.hidden });
   const isSeen = (k) => {
     const { settings, token } = state;
-    return isVisible(isImage ? k : token, k, { ...settings, causal: isCausal(settings) });
+    return isVisible(isImage ? k : token, k, maskIn(settings));
   };
 
   /** What the head does at the selected query, and at the key if one is selected. */
@@ -344,34 +383,38 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
   }
 
   function query() {
-    const { reply, weights, ofToken } = state;
+    const { reply, weights, ofToken, keys } = state;
     if (!reply) return null;
-    const key = (k) => (isImage ? `patch ${k}` : `“${written(reply.tokens[k])}” at ${k}`);
+    const key = (k) => (isImage ? `patch ${k}` : `“${written(keys[k])}” at ${k}`);
     const scores = scoresIn(reply, nameIn(reply), 0);
     return { what: ofToken, weights, scores, q: 0, visible: isSeen, key };
   }
 
   const begin = () => {
     cut = [];
-    view.token = opening;
-    view.key = null;
+    Object.assign(view, { token: opening, source: null, key: null });
     input.begin();
   };
   mark();
   const { takes, has_answer: hasAnswer } = run;
   const part = (title, ...children) => el("figure", {}, title && el("h2", {}, title), children);
-  const hint = (text) => el("p", { class: "hint" }, text);
-  const presses = "Rows are queries, columns are keys. Press a cell to see why its score is what it is.";
+  const presses = "Rows are queries, columns are keys. " + (isPair
+    ? "Rows of the decoder are the tokens that it writes. Press a cell to select both."
+    : "Press a cell to see why its score is what it is.");
+  const ofRows = isPair
+    ? "Rows are blocks of the encoder, and of the decoder with its cross-attention to the source."
+    : "Each row is a block.";
   const isRead = "Press a token to see what it attends to.";
   const left = div(
-    part("The heads", hint("Press a head to look at it. Each row is a block."), grid.node),
+    part("The heads", hint(`Press a head to look at it. ${ofRows}`), grid.node),
     el("figure", { class: "chosen-head" }, heading,
       isImage ? [looked, scale.node] : [hint(presses), picture, end, reasons],
     ),
   );
   const own = isImage ? part("The image", hint("Draw, or choose a picture."), input.node)
     : part(null, input.node, hint(isRead), line, keepHeight(scale.node));
-  const answered = takes === "prompt" ? "Next token" : "Prediction";
+  const answers = { prompt: "Next token", source: "The written token" };
+  const answered = answers[takes] ?? "Prediction";
   const right = div(own, hasAnswer ? part(answered, offers.node, answer) : null);
   const effects = [ofHeads.node, el("div", { class: "row" }, all, progress), ofParts.node];
   const changes = div(hasAnswer ? effects : null);
@@ -385,7 +428,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
   return {
     node: el("div", { class: "weights-beside" }, left, right),
     most: isImage ? 1 : 33,
-    between: !isImage,
+    between: !isImage && !isPair,
     ordered: takes === "prompt",
     input: () => input.value(),
     more: () => ({ view: { ...view }, settings: cut.length ? { cut } : {} }),

@@ -19,12 +19,20 @@ from jax.typing import DTypeLike
 from flax_attn.errors import UsageError, one_line
 from flax_attn.models.forward import Params
 from flax_attn.published.folder import ModelConfig, StoredWeights, open_arrays, read_json
-from flax_attn.published.modules import ACTIVATIONS, AnyModel, Decoder, Encoder, VisionTransformer
+from flax_attn.published.modules import (
+    ACTIVATIONS,
+    AnyModel,
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    VisionTransformer,
+)
 from flax_attn.published.rotary import frequencies_of, longest_of
 from flax_attn.types import Options, Tree
 
 LINEAR = "linear_attention"
 MOST_READ = 1_024  # tokens, unless more are asked for
+ANY_LENGTH = 1 << 30  # of tokens: far ones share a bucket of distances
 SIZES = "vocab_size max_position_embeddings hidden_size num_attention_heads num_hidden_layers"
 SELF_ATTENTION = "attention/query self_attn.q_proj; attention/key self_attn.k_proj;"
 SELF_ATTENTION += "attention/value self_attn.v_proj;"
@@ -518,13 +526,63 @@ def vit(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
     return model, Layout(names)
 
 
+def t5(config: ModelConfig, arrays: StoredWeights) -> tuple[AnyModel, Layout]:
+    """T5, its version 1.1, and Flan-T5. Blocks of a stack share the bias of the first."""
+    config.only(is_decoder=False)
+    config.unused("dense_act_fn is_gated_act initializer_factor n_positions")
+    activations = {prefix + name: name for prefix in ("", "gated-") for name in ACTIVATIONS}
+    activations["gated-gelu"] = "gelu_new"
+    kind = config.choice("feed_forward_proj", activations, "relu")
+    is_gated = kind.startswith("gated-")
+    num_encoder = config.get("num_layers")
+    num_decoder = config.get("num_decoder_layers", num_encoder)
+    model = EncoderDecoder(
+        vocabulary_size=config.get("vocab_size"),
+        max_length=ANY_LENGTH,
+        features=config.get("d_model"),
+        num_heads=config.get("num_heads"),
+        head_features=config.get("d_kv"),
+        hidden_features=config.get("d_ff"),
+        num_encoder_blocks=num_encoder,
+        num_blocks=num_encoder + num_decoder,
+        start_token=config.get("decoder_start_token_id", 0),
+        activation=activations[kind],
+        gated=is_gated,
+        epsilon=config.number("layer_norm_epsilon", 1e-6),
+        num_buckets=config.get("relative_attention_num_buckets", 32),
+        max_distance=config.get("relative_attention_max_distance", 128),
+        tied="lm_head.weight" not in arrays,
+    )
+    own = "attention_norm layer.0.layer_norm; attention/query layer.0.SelfAttention.q;"
+    own += "attention/key layer.0.SelfAttention.k; attention/value layer.0.SelfAttention.v;"
+    own += "attention/out layer.0.SelfAttention.o;"
+    cross = own.replace("attention", "cross_attention").replace("layer.0", "layer.1")
+    cross = cross.replace("SelfAttention", "EncDecAttention")
+    network = "feed_forward_norm layer.1.layer_norm; feed_forward/out layer.1.DenseReluDense.wo;"
+    network += "feed_forward/gate layer.1.DenseReluDense.wi_0;"
+    network += f"feed_forward/hidden layer.1.DenseReluDense.{'wi_1' if is_gated else 'wi'}"
+    further = own + cross + network.replace("layer.1", "layer.2")
+    names = {"embedding": "shared", "unembedding": "lm_head"}
+    names |= names_of("", "encoder.block", own + network, range(num_encoder))
+    names |= names_of("", "decoder.block", further, range(num_decoder), num_encoder)
+    for stack in ("encoder", "decoder"):
+        bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias"
+        names |= {f"{stack}_norm": f"{stack}.final_layer_norm", f"{stack}_bias": bias}
+    # newer folders name the factor; older ones scale where the embeddings serve twice
+    is_scaled = config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True))
+    return model, Layout(names, factors={"decoder_norm": model.features**-0.5 if is_scaled else 1})
+
+
 def names_of(
-    names: str, their_blocks: str, of_block: str, numbers: Iterable[int]
+    names: str, their_blocks: str, of_block: str, numbers: Iterable[int], first: int = 0
 ) -> dict[str, str]:
-    """Returns the map of a layout, from pairs of our name and theirs, also of blocks."""
+    """Returns the map of a layout, from pairs of our name and theirs, also of blocks.
+
+    Our number of their first block is `first`.
+    """
     pairs = lambda text: [pair.split(maxsplit=1) for pair in text.split(";") if pair.strip()]
     return dict(pairs(names)) | {
-        f"blocks_{i}/{ours}": f"{their_blocks}.{i}.{its}"
+        f"blocks_{first + i}/{ours}": f"{their_blocks}.{i}.{its}"
         for i in numbers
         for ours, its in pairs(of_block)
     }
@@ -547,6 +605,7 @@ OF_GPT2 = (".attn.bias", ".attn.masked_bias", "lm_head.weight")
 OF_IMAGES = ("pooler.dense.weight", "pooler.dense.bias")
 OF_ENCODERS = ("position_ids", "decoder.weight", "decoder.bias", *OF_IMAGES)
 OF_ENCODERS += ("seq_relationship.weight", "seq_relationship.bias", "generator_lm_head.weight")
+OF_T5 = ("embed_tokens.weight", "EncDecAttention.relative_attention_bias.weight")
 HYBRIDS = ("qwen3_next", "qwen3_5", "qwen3_5_text")
 LLAMAS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo2")
 DECODERS = dict.fromkeys((*LLAMAS, "olmo3"), llama) | {"olmo": olmo, "phi": phi, "phi3": phi3}
@@ -560,6 +619,7 @@ FAMILIES = {
         HEADS_OF_WORDS, Family(bert, ("bert.", "roberta.", "electra."), OF_ENCODERS, READERS)
     ),
     "distilbert": Family(distilbert, ("distilbert.",), ("vocab_projector.weight",), READERS),
+    "t5": Family(t5, (), OF_T5, ("ForConditionalGeneration",)),
     **dict.fromkeys(("vit", "deit"), Family(vit, ("vit.", "deit."), OF_IMAGES, SEERS)),
 }
 
@@ -606,9 +666,11 @@ def sample(model: AnyModel) -> Tree:
     if isinstance(model, VisionTransformer):
         size = model.image_size
         return jax.ShapeDtypeStruct((1, size, size, model.channels), jnp.float32)
-    tokens = jax.ShapeDtypeStruct((1, 4), jnp.int32)
+    tokens, lengths = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1, 4), (1,)))
+    if isinstance(model, EncoderDecoder):
+        return {"source": tokens, "source_lengths": lengths, "target": tokens}
     if isinstance(model, Encoder):
-        return {"tokens": tokens, "lengths": jax.ShapeDtypeStruct((1,), jnp.int32)}
+        return {"tokens": tokens, "lengths": lengths}
     return tokens
 
 

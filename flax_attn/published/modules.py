@@ -1,4 +1,4 @@
-"""The models that are published: decoders of text, encoders of text, and encoders of images.
+"""The models that are published: decoders of text, encoders of text or images, and both in one.
 
 Blocks, norms, networks and attention are those of the library. What differs between the families
 stands here as attributes.
@@ -22,11 +22,16 @@ from flax_attn.attention import (
     LearnedPositions,
     LinearAttention,
     MultiHeadAttention,
+    RelativeBias,
+    dot,
     scaled_dot,
 )
+from flax_attn.models.by_block import lengths_of, named
+from flax_attn.models.forward import TokenInputs
 from flax_attn.models.gpt import GPT, gelu
 from flax_attn.models.images import cut_patches
-from flax_attn.types import Tree
+from flax_attn.models.translation_transformer import TranslationTransformer
+from flax_attn.types import Options, Tree
 
 Outputs = tuple[Array, dict[str, Tree]]
 
@@ -185,23 +190,23 @@ class Stack(nn.Module):
     if TYPE_CHECKING:
         num_blocks: int
 
-        def begin(self, *inputs: Tree, **options: Tree) -> Array: ...
-        def end(self, x: Array) -> Array: ...
+        def begin(self, *inputs: Tree, **options: Tree) -> Tree: ...
+        def end(self, x: Tree) -> Array: ...
 
     def __call__(self, inputs: Tree, *, train: bool = False, need_weights: bool = True) -> Outputs:
         """Computes outputs, and the weights of each block if needed.
 
         Texts have `lengths` `(b,)` among their inputs.
         """
-        lengths = inputs["lengths"] if isinstance(inputs, dict) else None
+        lengths = lengths_of(inputs)
         x, attention = self.begin(inputs), {}
         for i in range(self.num_blocks):
             options = {"lengths": lengths, "train": train, "need_weights": need_weights}
             x, weights, _ = self.block(i, x, **options)
-            attention |= {f"block{i + 1}": weights} if need_weights else {}
+            attention |= named(self, i, weights) if need_weights else {}
         return self.end(x), {"attention": attention}
 
-    def block(self, number: int, x: Array, **options: Tree) -> tuple[Array, Array | None, None]:
+    def block(self, number: int, x: Tree, **options: Tree) -> tuple[Tree, Tree, None]:
         """Calls a block. Returns the states, and the weights if needed."""
         options.pop("cache", None)
         x, weights = self.blocks[number](x, **options)
@@ -355,7 +360,135 @@ class VisionTransformer(Stack):
         return x
 
 
-AnyModel = Decoder | Encoder | VisionTransformer
+class EncoderDecoder(Stack):
+    """T5: an encoder of a source, and a decoder that attends to it and writes a target.
+
+        source   x = E[tokens]
+                 N times: x = x + attention(norm(x)),   x = x + feed_forward(norm(x))
+        target   the same, causal, with attention to norm(source) between the two
+        logits = norm(target) U
+
+    Scores are dot products without a factor. Those of self-attention get a bias by distance, which
+    all blocks of a stack share. Inputs and the methods of a search are those of `Seq2Seq`. States
+    are those of `source` and `target`. Blocks of the encoder come first.
+
+    Source: Raffel et al. 2020 (arXiv:1910.10683).
+
+    Attributes:
+        vocabulary_size: of source and target.
+        max_length: the number of tokens of a source that is read.
+        features, num_heads, head_features, hidden_features: of the blocks.
+        num_encoder_blocks, num_blocks: of the encoder, and of both.
+        start_token: the token that stands before a target.
+        activation: a name of `ACTIVATIONS`.
+        gated: whether the feed-forward networks have a gate.
+        epsilon: number that the norms add to the mean square.
+        num_buckets, max_distance: of `RelativeBias`.
+        tied: whether the logits are products with the embeddings.
+    """
+
+    vocabulary_size: int
+    max_length: int
+    features: int
+    num_heads: int
+    head_features: int
+    hidden_features: int
+    num_encoder_blocks: int
+    num_blocks: int
+    start_token: int = 0
+    activation: str = "relu"
+    gated: bool = False
+    epsilon: float = 1e-6
+    num_buckets: int = 32
+    max_distance: int = 128
+    tied: bool = True
+    num_unwritten: ClassVar[int] = 0  # every token may be written
+    sequences_at_once: ClassVar[int] = 64
+    positions: ClassVar[str] = "relative"
+    scale: ClassVar[float] = 1.0
+
+    def setup(self):
+        self.embedding = self.target_embedding = nn.Embed(self.vocabulary_size, self.features)
+        sizes = self.num_heads, self.num_buckets, self.max_distance
+        self.encoder_bias = RelativeBias(*sizes)
+        self.decoder_bias = RelativeBias(*sizes, bidirectional=False)
+        width = self.num_heads * self.head_features
+        attention = lambda: MultiHeadAttention(
+            self.num_heads, key_features=width, score=dot, use_bias=False
+        )
+        activation = ACTIVATIONS[self.activation]
+        network = lambda: FeedForward(
+            self.hidden_features, activation, gated=self.gated, use_bias=False
+        )
+        options: Options = {"norm": nn.RMSNorm, "epsilon": self.epsilon}
+        encoder = lambda: EncoderBlock(attention(), network(), **options)
+        decoder = lambda: DecoderBlock(attention(), attention(), network(), **options)
+        number = self.num_encoder_blocks
+        self.blocks = [(encoder if i < number else decoder)() for i in range(self.num_blocks)]
+        self.decoder = self.blocks[number:]
+        self.encoder_norm = nn.RMSNorm(epsilon=self.epsilon)
+        self.decoder_norm = nn.RMSNorm(epsilon=self.epsilon)
+        if not self.tied:
+            self.unembedding = nn.Dense(self.vocabulary_size, use_bias=False)
+
+    def begin(self, inputs: TokenInputs) -> dict[str, Array]:
+        """Embeds `source` `(b, s)` and `target` `(b, t)`."""
+        return {name: self.embedding(inputs[name]) for name in ("source", "target")}
+
+    def block(
+        self, number: int, x: dict[str, Array], *, lengths: Array, **options: Tree
+    ) -> tuple[dict[str, Array], tuple[Array | None, ...], None]:
+        """Calls a block. Returns states and weights. `lengths` are those of the source."""
+        options.pop("cache", None)
+        block: Tree = self.blocks[number]
+        if number < self.num_encoder_blocks:
+            options |= {"bias": self.encoder_bias(), "lengths": lengths}
+            source, weights = block(x["source"], **options)
+            return x | {"source": source}, (weights,), None
+        options |= {"bias": self.decoder_bias(), "memory_lengths": lengths}
+        target, own, cross, _ = block(x["target"], self.encoder_norm(x["source"]), **options)
+        return x | {"target": target}, (own, cross), None
+
+    def end(self, x: dict[str, Array]) -> Float[Array, "*t v"]:
+        """Computes the logits from the states of the target after the last block."""
+        return self._logits(x["target"])
+
+    @nn.nowrap
+    def names(self, number: int) -> tuple[str, ...]:
+        """Returns the names of the weights of a block."""
+        i = number - self.num_encoder_blocks
+        return (f"encoder{number + 1}",) if i < 0 else (f"decoder{i + 1}", f"cross{i + 1}")
+
+    @nn.nowrap
+    def alike(self, number: int) -> int:
+        return 0 if number < self.num_encoder_blocks else self.num_encoder_blocks
+
+    # a search, and the methods that it calls
+
+    encode = TranslationTransformer.encode
+    start = TranslationTransformer.start
+    decode_step = TranslationTransformer.decode_step
+
+    def _encode(self, inputs: TokenInputs, train: bool) -> Float[Array, "b s d"]:
+        x, options = {"source": self.embedding(inputs["source"])}, {"need_weights": False}
+        for i in range(self.num_encoder_blocks):
+            x, _, _ = self.block(i, x, lengths=inputs["source_lengths"], train=train, **options)
+        return self.encoder_norm(x["source"])
+
+    def _embed(
+        self, layer: nn.Embed, tokens: Int[Array, "*b t"], train: bool, offset: ArrayLike
+    ) -> Float[Array, "*b t d"]:
+        return layer(tokens)
+
+    def _decoder_bias(self) -> Callable[[Array, Array], Array]:
+        return self.decoder_bias()
+
+    def _logits(self, x: Float[Array, "*t d"]) -> Float[Array, "*t v"]:
+        x = self.decoder_norm(x)
+        return self.embedding.attend(x) if self.tied else self.unembedding(x)
+
+
+AnyModel = Decoder | Encoder | VisionTransformer | EncoderDecoder
 
 
 def encoder_blocks(

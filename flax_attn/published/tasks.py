@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple, NoReturn, cast
+from typing import ClassVar, NamedTuple, NoReturn
 
 import flax.linen as nn
 import jax
@@ -20,22 +20,24 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from flax_attn.data.contents import as_pixels
-from flax_attn.data.sets import ImageData, LanguageData, TextData
+from flax_attn.data.sets import ImageData, LanguageData, PairData, TextData
 from flax_attn.data.text import pad
 from flax_attn.errors import UsageError, shortened
 from flax_attn.models import by_block
+from flax_attn.models.decoding import Decoding, Translation, translate
 from flax_attn.models.forward import Inputs, Params, check_finite, in_order
 from flax_attn.models.language import softmax
-from flax_attn.models.sizes import ROWS_OF_LARGE, in_batches, longer, rounded
+from flax_attn.models.sizes import ROWS_OF_LARGE, SHORTEST, in_batches, longer, rounded
 from flax_attn.published.families import MOST_READ, read
 from flax_attn.published.folder import HubTokenizer, ModelConfig, read_json, read_tokenizer
-from flax_attn.published.modules import Decoder, Encoder, Stack, VisionTransformer
+from flax_attn.published.modules import Decoder, Encoder, EncoderDecoder, Stack, VisionTransformer
 from flax_attn.schema import require
-from flax_attn.tasks import ClassesOfImages, ClassesOfTexts
+from flax_attn.tasks import ClassesOfImages, ClassesOfTexts, replies, requests
 from flax_attn.tasks.artifacts import Kept, Prediction, Recipe
 from flax_attn.tasks.asking import Asked, check_length
-from flax_attn.tasks.inputs.base import Input
+from flax_attn.tasks.inputs.base import Input, Requested
 from flax_attn.tasks.inputs.images import Images
+from flax_attn.tasks.inputs.pairs import Pairs
 from flax_attn.tasks.inputs.signals import Normalization
 from flax_attn.tasks.inputs.texts import Part, Texts, as_texts
 from flax_attn.tasks.inputs.tokens import Passages
@@ -43,13 +45,17 @@ from flax_attn.tasks.language import LanguageModel
 from flax_attn.tasks.targets.classes import Classes
 from flax_attn.tasks.targets.next_token import NextToken
 from flax_attn.tasks.targets.numbers import Number
+from flax_attn.tasks.targets.texts import TargetText
 from flax_attn.tasks.task import Task
+from flax_attn.tasks.translation import TextsOfTexts
 from flax_attn.types import JsonObject, Options, Tree, UserInput
 
 BlockWeights = Float[Array | np.ndarray, "b h _ _"]
 MASK = "[MASK]"
 NO_CLASSES = ["(the model has no classes)"]
 MOST_SHOWN = 512  # tokens of a text that a page shows
+MOST_WRITTEN = 256  # tokens of a text that is written for another
+MOST_WRITTEN_SHOWN = 64  # the same on a page
 
 
 class NoData:
@@ -63,6 +69,9 @@ class NoLanguage(NoData, LanguageData): ...
 
 
 class NoTexts(NoData, TextData): ...
+
+
+class NoPairs(NoData, PairData): ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,13 +90,13 @@ class InParts:
 
     batch_rows = ROWS_OF_LARGE
 
-    def begin(self, model: nn.Module, params: Params, inputs: Inputs) -> Array:
+    def begin(self, model: nn.Module, params: Params, inputs: Inputs) -> Tree:
         """Computes the states before the first block."""
-        return cast(Array, model.apply({"params": params}, inputs, method="begin"))
+        return model.apply({"params": params}, inputs, method="begin")
 
     @abc.abstractmethod
     def end(
-        self, model: nn.Module, params: Params, x: Float[Array, "b t d"], inputs: Inputs
+        self, model: nn.Module, params: Params, x: Tree, inputs: Inputs
     ) -> Float[Array, "b classes"]:
         """Computes probabilities from the states after the last block."""
 
@@ -96,7 +105,7 @@ class InParts:
         return weights
 
     @functools.cached_property
-    def programs(self) -> tuple[Callable[..., Array], Callable[..., Array]]:
+    def programs(self) -> tuple[Callable[..., Tree], Callable[..., Array]]:
         """Returns the programs of `begin` and `end`."""
         return jax.jit(self.begin, static_argnums=0), jax.jit(self.end, static_argnums=0)
 
@@ -139,6 +148,8 @@ class Prepared(NamedTuple):
         token: the one that the answer is read from.
         first: the number of tokens that come before the first patch.
         note: what the user should know, or None.
+        target: what is written for a source.
+        read: of a target, the tokens that the decoder has read where it writes `tokens`.
     """
 
     inputs: Inputs
@@ -148,6 +159,8 @@ class Prepared(NamedTuple):
     token: int
     first: int = 0
     note: str | None = None
+    target: "Prepared | None" = None
+    read: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +186,7 @@ class Continued(LanguageModel, InParts):
 
     batch_rows = ROWS_OF_LARGE
 
-    def begin(self, model: nn.Module, params: Params, inputs: Inputs) -> Array:
+    def begin(self, model: nn.Module, params: Params, inputs: Inputs) -> Tree:
         return super().begin(model, params, inputs["tokens"])
 
     def end(self, model: nn.Module, params: Params, x: Array, inputs: Inputs) -> Array:
@@ -334,6 +347,124 @@ class Rated(Read):
 
 
 @dataclasses.dataclass(frozen=True)
+class Sources(Pairs):
+    """Texts for a published encoder and decoder. Ends of texts are cut where they are too long."""
+
+    source: HubTokenizer
+    target: HubTokenizer
+    last: int  # the token that ends what is written
+
+    @property
+    def end(self) -> int:
+        return self.last
+
+    def row(self, text: str) -> list[int]:
+        return self.source.encode(text)[: self.data.max_length] if text.strip() else []
+
+    def encode(self, raw: UserInput) -> Inputs:
+        tokens, lengths = pad([self.row(text) for text in raw])
+        return {"source": tokens, "source_lengths": lengths}
+
+    def source_parts(self, text: str) -> list[Part]:
+        return [(self.source.written(token), True) for token in self.row(text)]
+
+    def target_words(self, tokens: Sequence[int]) -> list[str]:
+        return [self.target.written(token) for token in tokens]
+
+    def write(self, tokens: Sequence[int]) -> str:
+        return self.target.decode(tokens)
+
+    def requested(self, request: requests.Request) -> Requested:
+        requested, most = super().requested(request), self.data.max_length
+        for number, text in enumerate(requested.names, 1):
+            if (length := len(self.source.encode(text))) > most:
+                cut = f"has {length} tokens, of which the first {most} are read"
+                requests.warn(f"warning: text {number} {cut}")
+        return requested
+
+
+@dataclasses.dataclass(frozen=True)
+class WrittenText(TargetText):
+    """A text that a published encoder and decoder writes, any of its tokens in each place."""
+
+    names: list[str]
+
+    def reply(self, output: np.ndarray) -> JsonObject:
+        return replies.classified(output, self.names)
+
+    def class_names(self) -> list[str]:
+        return self.names
+
+
+@dataclasses.dataclass(frozen=True)
+class Translated(TextsOfTexts, InParts):
+    """A published encoder and decoder, which writes a text for each text."""
+
+    inputs: Sources
+
+    def predict(
+        self, model: nn.Module, params: Sequence[Params], inputs: UserInput, **options: Tree
+    ) -> Prediction:
+        """Writes texts, greedily without a beam.
+
+        Beside the alignment, the attention has the weights of all heads on the best text. A row of
+        `decoder1` or `cross1` is of the token that is written there, the last one of the end.
+        """
+        assert isinstance(model, EncoderDecoder)
+        predicted = super().predict(model, params, inputs, **options)
+        attention = {name: list(arrays) for name, arrays in predicted.attention.items()}
+        nothing = Translation([], 0.0, False, np.zeros((0, 0)))
+        for text, found in zip(as_texts(inputs), predicted.translations):
+            best = found[0] if found else nothing
+            for name, weights in self.looks(model, params[0], text, best).items():
+                attention.setdefault(name, []).append(weights)
+        return dataclasses.replace(predicted, attention=attention)
+
+    def looks(
+        self, model: EncoderDecoder, params: Params, text: str, best: Translation
+    ) -> dict[str, np.ndarray]:
+        """Computes the weights `(heads, q, k)` of each attention on a source and its text."""
+        sources, size = self.inputs.encode([text]), len(best.tokens) + best.ended
+        (length,), read = sources["source_lengths"].tolist(), [model.start_token, *best.tokens]
+        inputs = longer(sources, rounded(length)) | {"target": pad([read[:size]], rounded(size))[0]}
+        options: Options = {"lengths": inputs["source_lengths"], "need_weights": True}
+        x = by_block.begin(model, params, inputs)
+        _, attention, _ = by_block.through(model, params, x, **options)
+        sizes = {"encoder": (length, length), "decoder": (size, size), "cross": (size, length)}
+        looks = {}
+        for name, weights in attention.items():
+            rows, keys = sizes[name.rstrip("0123456789")]
+            looks[name] = np.asarray(weights)[0, :, :rows, :keys]
+        return looks
+
+    def end(self, model: nn.Module, params: Params, x: Tree, inputs: Inputs) -> Array:
+        """Computes the probabilities of the token that is written at the place `last`."""
+        x = {"target": by_block.at(x["target"], inputs["last"][None])}
+        logits: Tree = model.apply({"params": params}, x, method="end")
+        return softmax(logits)
+
+    def prepared(self, model: nn.Module, params: Params, text: str) -> Prepared:
+        """Returns a source, with what the model writes for it greedily: its first tokens."""
+        whole = self.inputs.row(text)
+        row = whole[:MOST_SHOWN]
+        tokens, lengths = pad([row], rounded(len(row)))
+        inputs = {"source": tokens, "source_lengths": lengths}
+        options: Options = self._search(self._greedy, 1) | {"max_length": MOST_WRITTEN_SHOWN}
+        assert isinstance(model, EncoderDecoder)
+        ((best,),) = translate(model, params, inputs, **options)
+        size, words = len(best.tokens) + best.ended, self.inputs.target_words
+        read, written = [model.start_token, *best.tokens][:size], [*best.tokens, self.inputs.end]
+        # another number of keys than in the source, so that keys are masked there alone
+        width = rounded(size) + (SHORTEST if rounded(size) == tokens.shape[1] else 0)
+        target = Prepared({}, words(written[:size]), size, width, 0, read=words(read))
+        inputs |= {"target": pad([read], width)[0]}
+        note = None if best.ended else f"the first {size} tokens of its text are shown"
+        if len(whole) > len(row):
+            note = f"the model reads the first {len(row)} tokens"
+        return Prepared(inputs, words(row), len(row), tokens.shape[1], 0, note=note, target=target)
+
+
+@dataclasses.dataclass(frozen=True)
 class ImagesOfAnySize(Images):
     """Images of any size for a published encoder. A grey image has its values in every channel."""
 
@@ -373,7 +504,7 @@ class Seen(InParts, ClassesOfImages):
     patches: int = 1  # along a side
     first: int = 1  # tokens before the patches
 
-    def begin(self, model: nn.Module, params: Params, inputs: Inputs) -> Array:
+    def begin(self, model: nn.Module, params: Params, inputs: Inputs) -> Tree:
         row = lambda numbers: jnp.array(numbers)[None, None, None]
         mean, std = row(self.data.mean), row(self.data.std)
         dtype = params["patches"]["kernel"].dtype
@@ -434,8 +565,16 @@ def load(
     require(size <= known, f"at most {known:,} tokens, as the model has, in {path}, got {size:,}")
     if 2 * size < known:
         warn(f"warning: {path} has {size:,} tokens, where the model has {known:,}; is it its own?")
-    if isinstance(model, Decoder):
+    if isinstance(model, Decoder | EncoderDecoder):
         tokenizer.size = model.vocabulary_size  # some are there for no text
+    if isinstance(model, EncoderDecoder):
+        data, recipe = NoPairs(max_length=model.max_length), Recipe(decoding=Decoding(beam=1))
+        longest = {"source": data.max_length, "target": MOST_WRITTEN // 2}
+        end = config.get("eos_token_id", 1)
+        sources = Sources(data, tokenizer, tokenizer, longest, end)
+        target = WrittenText(data, recipe, sources, sources.target_words(range(tokenizer.size)))
+        return Translated(data, recipe, sources, target), model, params
+    if isinstance(model, Decoder):
         inputs = HubTokens(NoLanguage(max_length=model.max_length), tokenizer)
         ends = config.get("eos_token_id", [])
         ends = frozenset(ends if isinstance(ends, list) else [ends])

@@ -45,12 +45,14 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 class View(Struct, frozen=True, forbid_unknown_fields=True):
     """What a page shows of a model with many heads: one of them, and the weights of one query.
 
-    A token of None is the one that the answer is read from. With a key, its score is split.
+    A token of None is the one that the answer is read from. With a key, its score is split. Where a
+    model writes a text for a source, the token is one that is written, and `source` one of it.
     """
 
     attention: HeadNumber = 0
     head: HeadNumber = 0
     token: HeadNumber | None = None
+    source: HeadNumber | None = None
     key: HeadNumber | None = None
 
 

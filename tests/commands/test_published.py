@@ -23,6 +23,7 @@ def folders(tmp_path_factory):
     tiny.write_bert(folder / "states", "states")
     tiny.write_vit(folder / "vit")
     tiny.write_vit(folder / "colour", channels=3)
+    tiny.write_t5(folder / "t5")
     (folder / "texts.csv").write_text("text\nthe cat sat\na dog\n")
     return folder
 
@@ -59,6 +60,27 @@ def test_predict_names_words_for_a_mask_and_says_which_words_mattered_for_classe
     assert {"the", "[UNK]"} < set(why.split())  # a word that is not known is one
     assert "[CLS]" not in why
     assert "[SEP]" not in why
+
+
+def test_predict_writes_a_text_for_a_source(folders, tmp_path, capsys):
+    code, out, _ = said(capsys, "predict", folders / "t5", "a dog sat", "--json", "--best", 1)
+    ((row),) = json.loads(out)
+    model = flax_attn.load(folders / "t5")
+    prediction = model.predict(["a dog sat", "the cat"])
+    assert code == 0
+    assert row["translations"][0]["text"] == prediction.outputs[0]
+    weights = prediction.attention["cross1"][0]
+    tokens, source = prediction.target_tokens[0][0], prediction.tokens[0]
+    assert weights.shape == (tiny.HEADS, len(tokens) + 1, len(source))
+    alignment = prediction.attention["alignment"][0]
+    np.testing.assert_allclose(weights.mean(axis=0)[:-1], alignment, atol=1e-6)
+    code, out, _ = said(
+        capsys, "predict", folders / "t5", "a dog sat", "--beam", 3, "--figure", tmp_path / "a.png"
+    )
+    assert code == 0
+    none = model.predict([" "])
+    assert none.outputs == [""]
+    assert none.attention["cross1"][0].shape == (tiny.HEADS, 0, 0)
 
 
 def test_words_are_those_of_a_file(folders, tmp_path, capsys):

@@ -373,6 +373,19 @@ def test_a_published_model_predicts_with_the_parameters_beside_it(name, tmp_path
         assert json.loads((folder / "labels.json").read_text()) == predicted.names
 
 
+def test_an_export_of_an_encoder_and_decoder_writes_what_it_predicts(tmp_path):
+    model = flax_attn.load(published.write_t5(tmp_path / "folder"))
+    folder = flax_attn.export(model, tmp_path / "exported")
+    program = jax.export.deserialize((folder / "prediction.jax").read_bytes())
+    texts = ["a dog sat", "the cat sat on a dog"]
+    outputs = program.call(
+        load_file(folder / "params.safetensors"), model.task.inputs.encode(texts)
+    )
+    rows = zip(np.asarray(outputs["tokens"]), outputs["lengths"])
+    written = [model.task.inputs.write(tokens[:length].tolist()) for tokens, length in rows]
+    assert written == model.predict(texts).outputs
+
+
 def test_the_page_on_serving_writes_what_the_model_writes(tmp_path):
     model = flax_attn.load(published.write_gpt2(tmp_path / "folder"))
     flax_attn.export(model, tmp_path / "exported")

@@ -20,7 +20,7 @@ from flax_attn.explore.published import (
     pooled,
     trimmed,
 )
-from flax_attn.published.modules import Decoder
+from flax_attn.published.modules import Decoder, EncoderDecoder
 from flax_attn.published.tasks import Prepared
 from flax_attn.tasks.asking import read
 from flax_attn.tasks.replies import numbers_of
@@ -31,10 +31,13 @@ WRITES = {
     "gpt2": tiny.write_gpt2,
     "hybrid": tiny.write_hybrid,
     "words": tiny.write_bert,
+    "t5": tiny.write_t5,
     "classes": lambda folder: tiny.write_bert(folder, "classes"),
     "vit": tiny.write_vit,
 }
+SOURCE = "the cat sat on a dog"
 ASKS = {
+    "t5": {"text": SOURCE},
     "gpt2": {"text": TEXT},
     "hybrid": {"text": TEXT},
     "words": {"text": "the cat [MASK] on the mat"},
@@ -61,6 +64,13 @@ def ask(answers, inputs, settings=None, **further):
 
 def predicted(run, inputs):
     """The classes of an input in falling order, by `predict`."""
+    if isinstance(run.model, EncoderDecoder):  # the first token that is written
+        made = run.predict(inputs["text"])
+        sources = run.task.inputs.encode([inputs["text"]])
+        pair = sources | {"target": np.zeros((1, 1), np.int32)}
+        logits, _ = jax.jit(run.model.apply)({"params": run.params[0]}, pair)
+        shares = np.asarray(jax.nn.softmax(logits[0, 0])).tolist()
+        return made, dict(zip(map(escaped, run.task.target.class_names()), shares))
     if "text" in inputs:
         made = run.predict(inputs["text"])
     else:
@@ -82,9 +92,10 @@ def test_the_answer_and_the_weights_are_those_of_predict(model):
     reply = ask(answers, inputs, view={"attention": 1, "head": 1})
     for name, share in reply["classes"]:
         assert share == pytest.approx(shares[name], abs=1e-6)
-    row = numbers_of(reply["attention"]["block 1"])[0, 0]
+    row = numbers_of(reply["attention"][answers.layers[1].name])[0, 0]
     token = reply["view"]["token"]
-    weights = np.asarray(made.attention["block2"][0])[1]
+    name = "encoder2" if isinstance(run.model, EncoderDecoder) else "block2"
+    weights = np.asarray(made.attention[name][0])[1]
     np.testing.assert_allclose(row, weights[min(token, len(weights) - 1)], atol=1e-6)
 
 
@@ -122,6 +133,49 @@ def test_what_each_change_does_is_the_answer_with_it_less_that_without(model):
         assert value == pytest.approx(after[best] - share, abs=1e-6)
     assert told[3] == pytest.approx(0, abs=1e-7)  # it is cut already
     assert abs(told[0] - told[1]) > 1e-6
+
+
+def test_an_encoder_and_decoder_has_three_attentions_and_one_query_of_each(tmp_path):
+    """Of a token of the source, or of one that is written; heads that are cut add nothing."""
+    run = flax_attn.load(tiny.write_t5(tmp_path))
+    answers, asked = PublishedAnswers(run), {"text": "a dog sat"}
+    made = run.predict(asked["text"])
+    ((best,),) = made.translations
+    assert best.ended
+    names = {"encoder 0": "encoder1", "encoder 1": "encoder2"}
+    names |= {"decoder 0": "decoder1", "cross 0": "cross1"}
+    assert [own["name"] for own in page_data(run)["attention"]] == [*names]
+    for i, (title, name) in enumerate(names.items()):
+        reply = ask(answers, asked, view={"attention": i, "head": 1, "token": 1, "source": 2})
+        own = made.attention[name][0][1]  # (q, k)
+        row = numbers_of(reply["attention"][title])[0, 0]
+        np.testing.assert_allclose(row, own[1 + (i < 2)], atol=1e-6)
+        np.testing.assert_allclose(unpacked(reply["map"])[0], own, atol=0.01)
+        path = reply["path"]
+        assert ("key" in path) == (name != "cross1")
+        if i < 2:
+            assert path["after"] is None
+        else:
+            assert path["after"][-1][0][1] == pytest.approx(reply["classes"][0][1], abs=1e-6)
+    words = made.target_tokens[0][0]
+    assert reply["tokens"] == made.tokens[0]
+    assert (reply["target"], reply["read"]) == ([*words, "</s>"], ["<pad>", *words])
+    shares = dict(reply["classes"])
+    for name, i in (("attention", 2), ("cross_attention", 3)):
+        params = jax.tree.map(np.array, run.params[0])
+        params["blocks_2"][name]["out"]["kernel"][0] = 0  # (heads, e, d)
+        other = PublishedAnswers(Model(run.path, run.task, run.model, {0: params}))
+        other.written = answers.written  # the text stays as it is
+        view = {"token": 1}
+        expected = dict(ask(other, asked, view=view)["classes"])
+        assert dict(ask(answers, asked, {"cut": [[i, 0]]}, view=view)["classes"]) == pytest.approx(
+            expected, abs=1e-6
+        )
+        assert expected != pytest.approx(shares, abs=1e-3)
+    hidden = ask(answers, asked, {"hidden": [1]}, view={"attention": 3, "token": 1})
+    assert numbers_of(hidden["attention"]["cross 0"])[0, 0, 1] == 0
+    hidden = ask(answers, asked, {"hidden": [1]}, view={"attention": 2, "token": 1})
+    assert numbers_of(hidden["attention"]["decoder 0"])[0, 0, 1] > 0
 
 
 def test_all_settings_are_cut_and_hidden_as_one_program_each(gpt2):
@@ -191,12 +245,15 @@ def test_the_largest_parts_of_a_score_come_with_its_key(gpt2):
 
 def test_heads_add_up_to_the_output_of_their_attention(model):
     run, answers, inputs = model
-    prepared = run.task.prepared(read({"inputs": inputs}))
+    if isinstance(run.model, EncoderDecoder):
+        prepared = answers.written(inputs["text"])
+    else:
+        prepared = run.task.prepared(read({"inputs": inputs}))
     arrays = prepared.inputs["tokens"] if isinstance(run.model, Decoder) else prepared.inputs
     arrays = arrays if prepared.tokens else 2 * arrays - 1  # an image
     site = "blocks_0/attention/output"
     output = heads.read(run.model, run.params[0], arrays, (site,))[site][0, 1]
-    views = [{"head": head, "token": 1} for head in range(answers.heads[0])]
+    views = [{"head": head, "token": 1, "source": 1} for head in range(answers.heads[0])]
     added = sum(numbers_of(ask(answers, inputs, view=own)["path"]["output"]) for own in views)
     bias = run.params[0]["blocks_0"]["attention"]["out"].get("bias", 0)
     np.testing.assert_allclose(added + bias, output, atol=1e-5)
@@ -236,7 +293,9 @@ def test_maps_are_pooled_and_lose_their_padding():
     assert small[1, 0, 0] == maps[1, :2, :2].max()
     np.testing.assert_array_equal(pooled(-maps, 64), -small)  # weights without softmax
     prepared = Prepared({}, [], 67, 128, 66)
-    assert trimmed(small, prepared).shape == (2, 34, 34)
+    assert trimmed(small, prepared, prepared).shape == (2, 34, 34)
+    written = Prepared({}, [], 5, 16, 0)
+    assert trimmed(pooled(maps[:, :16], 64), written, prepared).shape == (2, 5, 34)
 
 
 def test_a_block_without_softmax_has_heads_and_signs_of_its_own(tmp_path):
@@ -293,7 +352,8 @@ def test_a_text_that_is_too_long_is_cut_and_said_so(gpt2):
 def test_the_page_is_told_of_no_training(model):
     run, answers, _ = model
     shown = page_data(run)
-    assert [own["name"] for own in shown["attention"]] == ["block 0", "block 1"]
+    assert [own["name"] for own in shown["attention"]] == [own.name for own in answers.layers]
+    assert {"block 1", "encoder 1"} & {own["name"] for own in shown["attention"]}
     assert not {"summary", "curves", "measured", "command"} & shown.keys()
     if shown["takes"] != "image":
         ask(answers, {"text": shown["text"]})  # the first question has an answer

@@ -71,22 +71,22 @@ def check_what_it_says(page, name):
     assert page.locator(".head-cell canvas").evaluate_all(painted)
 
 
-SAID = re.compile(r"Head (\d) of block (\d): (?:from )?(.*?)(?:, (\d.*%) of its| gives )")
+SAID = re.compile(r"Head (\d) of (\w+ \d): (?:from )?(.*?)(?:, (\d.*%) of its| gives )")
 
 
-def check_that_all_parts_are_of_one_query(page):
+def check_that_all_parts_are_of_one_query(page, words=None):
     """Of one head, one query and one key."""
-    ((head, block, query, share),) = SAID.findall(said_on(page))
-    of = f"Head {head} of block {block}"
+    ((head, name, query, share),) = SAID.findall(said_on(page))
+    of = f"Head {head} of {name}"
     path = page.locator(".token-path")
     assert page.locator(".chosen-head h2").inner_text() == of
     assert path.locator("h2").inner_text() == f"The path of {query} through {of.lower()}"
     chosen = page.locator(".head-cell[aria-pressed=true]")
-    assert chosen.get_attribute("aria-label").startswith(f"block {block}, head {head}")
+    assert chosen.get_attribute("aria-label").startswith(f"{name}, head {head}")
     if share:
         weights = path.locator("dd", has_text="the scores, normalised").inner_text()
         assert f": {share} on " in weights
-    if not (words := page.locator(".try .words .word")).count():
+    if not (words := words or page.locator(".try .words .word")).count():
         return  # an image
     pressed = words.evaluate_all("all => all.map((own) => own.ariaPressed)")
     token = pressed.index("true")
@@ -242,6 +242,52 @@ def follow_a_token(opened, answers, has_words_after):
     opened.wait()
     assert answers.last()["settings"]["hidden"] == [1]
     settle(opened.page)
+
+
+def test_a_page_follows_a_written_token_to_its_source(tmp_path, browser):
+    run = flax_attn.load(tiny.write_t5(tmp_path))
+    answers, text = Asked(run), "a dog sat"
+    made = run.predict(text)
+    words, source = made.target_tokens[0][0], made.tokens[0]
+    page_of = lambda: page_of_published(page_data(run) | {"text": text})
+    with serving_page(page_of, [answers]) as url, visiting(browser, url) as opened:
+        page = opened.page
+        settle(page)
+        assert page.locator(".chosen-head h2").inner_text().endswith("of cross 0")
+        line = lambda name: page.get_by_role("group", name=name).locator(".word")
+        written = line("What is written")
+        for name, queries, count in (
+            ("encoder 1", line("The source"), 2),
+            ("decoder 0", written, 3),
+            ("cross 0", written, 2),
+        ):
+            page.get_by_role("button", name=f"{name}, head 1").click()
+            opened.wait()
+            assert page.locator(".try .words:not(.effects)").count() == count
+            queries.nth(1).click()
+            opened.wait()
+            check_that_all_parts_are_of_one_query(page, queries)
+            has_key = page.locator(".token-path dt").filter(has_text="key").count()
+            assert has_key == (name != "cross 0")
+        view = answers.last()["view"]
+        assert view == {"attention": 3, "head": 1, "token": 1, "source": 1, "key": None}
+        shown = line("The source").evaluate_all("all => all.map((own) => own.ariaLabel)")
+        shares = [float(label.rpartition(": ")[2].rstrip(" %")) for label in shown]
+        assert shares == pytest.approx(100 * made.attention["cross1"][0][1, 1], abs=0.6)
+        assert f"“{words[1].strip()}”" in opened.sentence().replace("␣", "")
+        shape = page.locator(".heat canvas").evaluate("own => own.height / own.width")
+        assert shape == pytest.approx((len(words) + 1) / len(source), rel=0.01)
+        line("The source").nth(2).click()  # a key
+        opened.wait()
+        assert answers.last()["view"] == view | {"key": 2}
+        check_that_all_parts_are_of_one_query(page, written)
+        settle(page)
+        row = page.get_by_role("group", name="heads of the block")
+        inputs, changes = answers.last()["inputs"], [{"cut": [[3, head]]} for head in range(2)]
+        asked = {"inputs": inputs, "view": view, "changes": changes}
+        effects = [100 * own for own in answers.answers(asked)["effects"]]
+        shown = [float(text.replace("\N{MINUS SIGN}", "-")) for text in small_texts(row)]
+        assert shown == pytest.approx(effects, rel=0.05)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Folders of tiny random models, as transformers writes them, for every family that is read."""
 
+import string
 import sys
 from pathlib import Path
 
@@ -46,6 +47,8 @@ SECTIONS = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_fact
 SECTIONS |= {"mrope_section": [1, 1, 1], "mrope_interleaved": True}
 VISION = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16}
 VISION |= {"patch_size": 4, "out_hidden_size": 32, "num_position_embeddings": 16}
+T5 = {"vocab_size": SIZE, "d_model": 32, "d_kv": 6, "d_ff": 48, "num_heads": 4, "num_layers": 3}
+T5 |= {"num_decoder_layers": 2, "decoder_start_token_id": 0}
 GPT_2 = {"vocab_size": SIZE, "n_positions": 64, "n_embd": 32, "n_layer": 3, "n_head": 4}
 
 # by name: the class of the model, its config, and how it is saved
@@ -169,6 +172,11 @@ WRITES = {
     "distilbert": ("DistilBertModel", DISTIL),
     "distilbert_classes": ("DistilBertForSequenceClassification", DISTIL | {"num_labels": 3}),
     "distilbert_words": ("DistilBertForMaskedLM", DISTIL),
+    "t5": ("T5ForConditionalGeneration", T5),
+    "t5_gated_untied": (
+        "T5ForConditionalGeneration",
+        T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    ),
     "vit": ("ViTForImageClassification", IMAGES),
     "vit_states": ("ViTModel", IMAGES),
     "vit_grey": ("ViTForImageClassification", IMAGES | {"num_channels": 1, "qkv_bias": False}),
@@ -183,11 +191,16 @@ def write(name: str, folder: Path) -> Path:
     torch.manual_seed(0)  # of rates that are not drawn anew
     model = getattr(tr, model_class)(getattr(tr, model_class).config_class(**values))
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
+    if "t5" in name and "untied" in name:  # newer versions tie by the arrays alone
+        model.config.tie_word_embeddings = False
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
     with torch.no_grad():
         for own, array in model.named_parameters():
             noise = torch.randn(array.shape, generator=generator)
-            is_table = any(part in own for part in ("emb", "wte", "wpe"))
-            if array.ndim == 1:
+            is_table = any(part in own for part in ("emb", "wte", "wpe", "shared", "bias"))
+            if "t5" in name and "final_layer_norm" in own:  # else a tied token follows itself
+                array.copy_(noise)
+            elif array.ndim == 1:
                 array.add_(0.3 * noise)
             else:
                 array.copy_(noise * (0.7 if is_table else 0.7 / array.shape[-1] ** 0.5))
@@ -198,6 +211,8 @@ def write(name: str, folder: Path) -> Path:
     model.eval().save_pretrained(folder, **options)
     if model_class.startswith(("Bert", "Roberta", "XLM", "Camem", "Electra", "Distil")):
         tokenizer_of_words().save(str(folder / "tokenizer.json"))
+    elif model_class.startswith("T5"):
+        tokenizer_of_pieces().save(str(folder / "tokenizer.json"))
     elif not model_class.startswith(("ViT", "DeiT")):
         tokenizer_of_bytes().save(str(folder / "tokenizer.json"))
     return folder
@@ -234,6 +249,24 @@ def tokenizer_of_words() -> Tokenizer:
         single="[CLS] $A [SEP]", special_tokens=around
     )
     own.enable_padding(length=32)
+    return own
+
+
+def tokenizer_of_pieces() -> Tokenizer:
+    """As T5's."""
+    own = Tokenizer(models.Unigram())
+    own.pre_tokenizer, own.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=SIZE,
+        special_tokens=["<pad>", "</s>", "<unk>"],
+        unk_token="<unk>",
+        initial_alphabet=list(string.ascii_letters + string.punctuation),
+        show_progress=False,
+    )
+    own.train_from_iterator(TEXT, trainer)
+    own.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
     return own
 
 

@@ -16,11 +16,12 @@ tr = pytest.importorskip("transformers")
 import flax_attn  # noqa: E402
 from flax_attn.attention import scaled_frequencies  # noqa: E402
 from flax_attn.models import by_block  # noqa: E402
+from flax_attn.models.decoding import Decoding, translate  # noqa: E402
 from flax_attn.models.generation import Sampling, generate  # noqa: E402
 from flax_attn.published import families  # noqa: E402
 from flax_attn.published.families import frequencies_of, read  # noqa: E402
 from flax_attn.published.folder import ModelConfig  # noqa: E402
-from flax_attn.published.modules import Decoder, Encoder  # noqa: E402
+from flax_attn.published.modules import Decoder, Encoder, EncoderDecoder  # noqa: E402
 from tests import serving  # noqa: E402
 from tests.published.folders import WRITES, write  # noqa: E402
 
@@ -88,6 +89,24 @@ def test_a_model_gives_the_numbers_of_transformers(pair, monkeypatch):
             for row, length in enumerate(LENGTHS):
                 ours, its = own[row, :, :length, :length], other[row, :, :length, :length]
                 np.testing.assert_allclose(ours, its.numpy(), atol=1e-6)
+    elif isinstance(model, EncoderDecoder):
+        source, target = rng.integers(2, model.vocabulary_size, (2, 3, 12)).astype(np.int32)
+        is_real = np.arange(12) < LENGTHS[:, None]
+        with torch.no_grad():
+            own = {"input_ids": tensor(source), "attention_mask": tensor(is_real)}
+            expected = theirs(**own, decoder_input_ids=tensor(target), output_attentions=True)
+        outputs, aux = apply(
+            params, {"source": source, "source_lengths": LENGTHS, "target": target}
+        )
+        check_close(outputs, expected.logits.numpy(), 2e-6)
+        stacks = {"encoder": expected.encoder_attentions, "decoder": expected.decoder_attentions}
+        for stack, others in (stacks | {"cross": expected.cross_attentions}).items():
+            for i, other in enumerate(others, 1):
+                for row, length in enumerate(LENGTHS):
+                    rows = length if stack == "encoder" else 12
+                    keys = 12 if stack == "decoder" else length
+                    weights = aux["attention"][f"{stack}{i}"][row, :, :rows, :keys]
+                    np.testing.assert_allclose(weights, other[row, :, :rows, :keys], atol=1e-6)
     else:
         images = rng.normal(size=(2, 24, 24, model.channels)).astype(np.float32)
         with torch.no_grad():
@@ -107,9 +126,8 @@ def test_a_model_in_parts_gives_the_same_as_a_whole(pair):
     options = {"need_weights": True}
     apply = jax.jit(lambda inputs: model.apply({"params": params}, inputs, **options))
     expected, aux = apply(inputs)
-    options["lengths"] = inputs["lengths"] if isinstance(inputs, dict) else None
-    x = by_block.begin(model, params, inputs)
-    x, weights, _ = by_block.through(model, params, x, **options)
+    x, lengths = by_block.begin(model, params, inputs), by_block.lengths_of(inputs)
+    x, weights, _ = by_block.through(model, params, x, lengths=lengths, **options)
     check_close(by_block.end(model, params, x), expected, 2e-6)
     chex.assert_trees_all_close(weights, aux["attention"], atol=1e-6)
 
@@ -126,6 +144,32 @@ def test_an_export_writes_in_plain_jax_what_generate_writes(name, tmp_path, monk
     parts = generate(model.model, model.params[0], prompts, GENERATED, Sampling(0.0))
     expected = np.concatenate([*parts], axis=1)
     np.testing.assert_array_equal(serving.write(tmp_path, prompts, GENERATED), expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [name for name in WRITES if name.startswith("t5")])
+def test_an_encoder_and_decoder_writes_the_tokens_of_transformers(name, tmp_path):
+    """With caches, rows of several lengths, and texts that end and that do not."""
+    folder = write(name, tmp_path)
+    config, model, params = read(folder)
+    theirs = tr.T5ForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(1, 30, 20).astype(np.int32)
+    is_real = np.arange(30) < lengths[:, None]
+    source = np.where(is_real, rng.integers(2, model.vocabulary_size, (20, 30)), 0).astype(np.int32)
+    options = {"max_new_tokens": GENERATED, "do_sample": False}
+    with torch.no_grad():
+        written = theirs.generate(tensor(source), attention_mask=tensor(is_real), **options)
+    end = config.content["eos_token_id"]
+    end = end if end in written else int(written[0, 8])  # no text came to its end
+    inputs = {"source": source, "source_lengths": lengths}
+    options = {"end": end, "max_length": GENERATED}
+    found = translate(model, params, inputs, Decoding(beam=1), **options)
+    for (own,), (_, *row) in zip(found, written.tolist(), strict=True):
+        assert own.tokens == row[: row.index(end) if end in row else None]
+        assert own.ended == (end in row)
+    assert len({tuple(one.tokens) for (one,) in found}) > 5
+    assert 0 < sum(own.ended for (own,) in found) < 20
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -7,6 +7,8 @@ import pytest
 
 FEATURES, HEADS, BLOCKS, TOKENS = 16, 2, 2, 64
 WORDS = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", "the", "cat", "sat", "on", "mat", "a", "dog"]
+PIECES = ["<pad>", "</s>", "<unk>", *(f"\u2581{word}" for word in WORDS[5:]), "\u2581die", "s"]
+PIECES += ["\u2581Katze", "\u2581sitzt", "\u2581auf", "\u2581der", "\u2581Matte", "\u2581ein", "."]
 CLASSES = ["bad", "good", "neither"]
 
 
@@ -123,6 +125,43 @@ def write_bert(folder, head="words", seed=0):
     kind = kinds.get(head, "SequenceClassification")
     kind = f"For{kind}" if kind else "Model"
     config["architectures"] = ["Bert" + kind]
+    return write(folder, config, shapes, tokenizer, seed)
+
+
+def write_t5(folder, seed=8):
+    """A T5 whose tokens are `PIECES`, with an encoder of two blocks and a decoder of one."""
+    tokenizers = pytest.importorskip("tokenizers")
+    pieces = [(piece, -float(i)) for i, piece in enumerate(PIECES)]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, 2))
+    tokenizer.add_special_tokens(PIECES[:3])
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    tokenizer.decoder = tokenizers.decoders.Metaspace()
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
+    config = {"model_type": "t5", "vocab_size": len(PIECES), "d_model": FEATURES, "d_ff": 24}
+    config |= {"d_kv": 6, "num_heads": HEADS, "num_layers": BLOCKS, "num_decoder_layers": 1}
+    config |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    config |= {"decoder_start_token_id": 0, "eos_token_id": 1}
+    shapes: dict[str, tuple[int, ...]] = {"shared.weight": (len(PIECES), FEATURES)}
+    shapes["lm_head.weight"] = shapes["shared.weight"]
+    for stack, number in (("encoder", BLOCKS), ("decoder", 1)):
+        shapes[f"{stack}.final_layer_norm.weight"] = (FEATURES,)
+        bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        shapes[bias] = (32, HEADS)
+        attentions = ["SelfAttention", "EncDecAttention"][: 1 + (stack == "decoder")]
+        for i in range(number):
+            for j, name in enumerate(attentions):
+                layer = f"{stack}.block.{i}.layer.{j}"
+                shapes[f"{layer}.layer_norm.weight"] = (FEATURES,)
+                shapes |= {f"{layer}.{name}.{part}.weight": (12, FEATURES) for part in "qkv"}
+                shapes[f"{layer}.{name}.o.weight"] = (FEATURES, 12)
+            layer = f"{stack}.block.{i}.layer.{len(attentions)}"
+            shapes[f"{layer}.layer_norm.weight"] = (FEATURES,)
+            shapes |= {
+                f"{layer}.DenseReluDense.wi_{part}.weight": (24, FEATURES) for part in (0, 1)
+            }
+            shapes[f"{layer}.DenseReluDense.wo.weight"] = (FEATURES, 24)
     return write(folder, config, shapes, tokenizer, seed)
 
 

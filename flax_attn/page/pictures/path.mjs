@@ -20,15 +20,18 @@ function barsOf(label, numbers) {
 }
 
 /**
- * The path: `show(reply, name, {of, at, key, isSeen})` draws it. `of` names the token, `at(k)` a
- * key, `key` is the one whose score and weight are written, and `isSeen(k)` is false if masked.
+ * The path: `show(reply, attention, {of, at, key, isSeen})` draws it. `of` names the token, `at(k)`
+ * a key, `key` is the one whose score and weight are written, and `isSeen(k)` is false if masked.
  */
 export function tokenPath({ head }) {
   const title = el("h2", {}, "The path of a token");
   const body = div();
   const node = el("div", { class: "token-path" }, title, body);
 
-  function show({ path, view, attention, scores }, name, { of, at, key, isSeen }) {
+  function show({ path, view, attention, scores }, { name, path: layer, queries }, about) {
+    const { of, at, key, isSeen } = about;
+    const isCross = layer === "cross_attention"; // which has no bias by distance
+    const score = isCross ? { ...head, positions: null } : head;
     title.textContent = `The path of ${of} through head ${view.head} of ${name}`;
     const ofSeen = (score, k) => (isSeen(k) && Math.abs(score) < UNSEEN ? score : 0);
     const { signed } = attention[name];
@@ -37,11 +40,12 @@ export function tokenPath({ head }) {
     const normed = head.output_norm ? ", before the norm of the outputs" : "";
     const width = path.query.data.length;
     const rows = [
-      ["residual", `the state before ${name}`, path.residual, vector],
+      ["residual", `the state before ${name.replace("cross", "decoder")}`, path.residual, vector],
       ["query", "what it looks for", path.query, vector],
-      ["key", "what queries are compared with", path.key, vector],
-      ["value", "what others read from it", path.value, vector],
-      scores && ["scores", scoreOf(head, width), { data: scores[name].data.map(ofSeen) }, (own) =>
+      // keys of cross-attention are of other tokens
+      path.key && ["key", "what queries are compared with", path.key, vector],
+      path.value && ["value", "what others read from it", path.value, vector],
+      scores && ["scores", scoreOf(score, width), { data: scores[name].data.map(ofSeen) }, (own) =>
         `${isSeen(key) ? shown(own[key]) : "masked"} with ${at(key)}`],
       ["weights", signed ? "without softmax" : "the scores, normalised", attention[name], (own) =>
         `${weightText(own[key], signed)} on ${at(key)}`],
@@ -54,7 +58,7 @@ export function tokenPath({ head }) {
       const note = el("span", { class: "hint" }, `${what}: ${say(own.data)}`);
       return [el("dt", {}, term), el("dd", {}, barsOf(`${term} of ${of}`, numbers), note)];
     });
-    body.replaceChildren(el("dl", { class: "path-terms" }, terms), afterBlocks(path.after, of));
+    body.replaceChildren(el("dl", { class: "path-terms" }, terms), afterBlocks(path.after, of, queries));
   }
 
   return { node, show };
@@ -66,7 +70,8 @@ export function scoreOf({ scale, softcap, positions }, width) {
   const isUsual = Math.abs(own * Math.sqrt(width) - 1) < 1e-6;
   const divided = own === 1 ? "q · k, not divided" : `q · k / ${shown(1 / own)}`;
   const product = isUsual ? `q · k / √${width}` : divided;
-  const turned = positions === "rotary" ? ", after rotary positions" : "";
+  const ofPositions = { rotary: ", after rotary positions", relative: ", plus a bias by distance" };
+  const turned = ofPositions[positions] ?? "";
   return `${product}${turned}${softcap ? `, capped at ±${softcap}` : ""}`;
 }
 
@@ -90,13 +95,16 @@ export function partName(part) {
 }
 
 /** The likeliest tokens after each block, as a table; an empty text where they are not known. */
-function afterBlocks(after, token) {
+function afterBlocks(after, token, queries) {
   if (!after) return "";
   const places = after[0].map((_, i) => (i ? `no. ${i + 1}` : "likeliest"));
-  const named = (i) => (i ? `block ${i - 1}` : "embedding");
+  const stack = queries === "target" ? "decoder" : "block";
+  const named = (i) => (i ? `${stack} ${i - 1}` : "embedding");
   const written = ([name, share]) => `${sign(name)} ${percent(share)}`;
   const rows = after.map((best, i) => [named(i), ...best.map(written)]);
-  const caption = `What would follow ${token} if the model ended after each block`;
+  const caption = queries === "target"
+    ? `What would be written in place of ${token} if the decoder ended after each block`
+    : `What would follow ${token} if the model ended after each block`;
   const table = plainTable(caption, ["after", ...places], rows);
   table.classList.add("after-blocks");
   const box = scrollBox(caption, table);
