@@ -39,7 +39,7 @@ class Matrices(NamedTuple):
     labels: tuple[str, str, str] = (matrices.QUERY, matrices.KEY, "attention weight")
 
 
-class Layout(NamedTuple):
+class GridLayout(NamedTuple):
     """The layout of a new figure. Sizes are width and height in inches."""
 
     down: int
@@ -197,7 +197,7 @@ def _draw(
         return _draw_page(heads, title, layout, figsize)
 
 
-def _layout(heads: Matrices, title: str, width: float | None) -> Layout:
+def _layout(heads: Matrices, title: str, width: float | None) -> GridLayout:
     """Returns the layout of all heads in a width, or in that which their cells need."""
     num_heads, num_rows, num_columns = heads.weights.shape
     down = -(-num_heads // (MOST_ACROSS if num_heads <= FEW else 2 * MOST_ACROSS))
@@ -223,11 +223,11 @@ def _layout(heads: Matrices, title: str, width: float | None) -> Layout:
         is_flat = fit(OF_BAR)[1] * down < FLAT
         panel, size_across = fit(0.0 if is_flat else OF_BAR), width
     height = down * (panel[1] + 0.3) + below + (0.7 if is_flat else 0)
-    return Layout(down, across, panel, (size_across, height), is_flat, style)
+    return GridLayout(down, across, panel, (size_across, height), is_flat, style)
 
 
 def _draw_page(
-    heads: Matrices, title: str, layout: Layout, figsize: tuple[float, float] | None
+    heads: Matrices, title: str, layout: GridLayout, figsize: tuple[float, float] | None
 ) -> Figure:
     """Draws all heads on a new figure."""
     down, across, panel, size, is_flat, _ = layout

@@ -48,7 +48,7 @@ ARITHMETIC = "scale", "softcap", "positions", "output_gate", "output_norm"
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
 
 
-class Layer(NamedTuple):
+class ShownAttention(NamedTuple):
     """An attention.
 
     Attributes:
@@ -375,19 +375,19 @@ def first_text(task: Continued | Read | Seen | Translated, model: AnyModel) -> s
     return firsts.get(type(task), FIRST_TEXT)
 
 
-def layers_of(model: AnyModel) -> list[Layer]:
+def layers_of(model: AnyModel) -> list[ShownAttention]:
     """Returns the attentions of a model in order."""
     if not isinstance(model, EncoderDecoder):
-        return [Layer(f"block {i}", i) for i in range(model.num_blocks)]
+        return [ShownAttention(f"block {i}", i) for i in range(model.num_blocks)]
     first = model.num_encoder_blocks
-    layers = [Layer(f"encoder {i}", i) for i in range(first)]
+    layers = [ShownAttention(f"encoder {i}", i) for i in range(first)]
     for i in range(first, model.num_blocks):
-        layers.append(Layer(f"decoder {i - first}", i, "attention", "target", "read"))
-        layers.append(Layer(f"cross {i - first}", i, "cross_attention", "target"))
+        layers.append(ShownAttention(f"decoder {i - first}", i, "attention", "target", "read"))
+        layers.append(ShownAttention(f"cross {i - first}", i, "cross_attention", "target"))
     return layers
 
 
-def sides_of(layer: Layer, prepared: Prepared) -> tuple[Prepared, Prepared]:
+def sides_of(layer: ShownAttention, prepared: Prepared) -> tuple[Prepared, Prepared]:
     """Returns what the queries and the keys of an attention are."""
     target = prepared.target or prepared
     of = lambda tokens: prepared if tokens == "tokens" else target
