@@ -165,7 +165,7 @@ def in_order(
         last = jnp.take_along_axis(old, index, axis=-2)  # (..., h, slots - 1, d)
         new = jnp.swapaxes(new, -3, -2).astype(old.dtype)  # (..., h, n, d)
         both = jnp.concatenate([last, new], axis=-2)  # (..., h, slots - 1 + n, d)
-        return jnp.where(wrong, jnp.nan, both)
+        return jnp.where(wrong, jnp.nan, both)  # (..., h, slots - 1 + n, d)
 
     return KeyValueCache(
         last_and_new(cache.key, key), last_and_new(cache.value, value), slots - 1 + added
@@ -192,7 +192,7 @@ def from_position(
         queries, keys = queries + start, keys + start  # (q, 1), (1, k)
         if term is None:
             return keys >= 0  # (1, k)
-        values = jnp.asarray(term(queries, keys))
+        values = jnp.asarray(term(queries, keys))  # (q, k), (h, q, k) or more
         if values.ndim > 3:  # it has batch rows of its own
             values = jnp.broadcast_to(values, (*first.shape, *values.shape[-3:]))
             values = values.reshape(-1, *values.shape[-3:])[row]  # (h, q, k)

@@ -105,7 +105,7 @@ def as_integers(name: str, array: ArrayLike) -> Int[Array, "..."]:
     if not jnp.issubdtype(integers.dtype, jnp.integer):
         raise TypeError(f"expected integers in {name}, got {integers.dtype}")
     is_numpy = isinstance(array, np.ndarray | np.generic)
-    if is_numpy and (array != array.astype(integers.dtype)).any():
+    if is_numpy and (array != array.astype(integers.dtype)).any():  # JAX cuts int64 in silence
         raise ValueError(
             f"expected integers of 32 bits in {name}; set jax_enable_x64, or number ids of queries "
             "and keys together by np.unique(ids, return_inverse=True)"
@@ -129,7 +129,7 @@ def known_bound(bound: Callable[[Array], Array], numbers: Array) -> int | float:
     """
     if isinstance(numbers, jax.core.Tracer) or not numbers.size:  # pyright: ignore
         return 0
-    with jax.ensure_compile_time_eval():
+    with jax.ensure_compile_time_eval():  # inside `jit` a constant is traced, too
         return bound(numbers).item()
 
 

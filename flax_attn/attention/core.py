@@ -50,10 +50,10 @@ Shaped = ArrayLike | jax.ShapeDtypeStruct
 # By name: why a form does not fit a call, and the form. The first that fits computes a call whose
 # weights are not returned.
 FORMS = {
-    "cudnn": (kernels.why_not_cudnn, kernels.attend_by_cudnn),
-    "splash": (kernels.why_not_splash, kernels.attend_by_splash),
-    "few_queries": (few_queries.why_not, few_queries.attend),
-    "blockwise": (blockwise.why_not, blockwise.attend),
+    "cudnn": (kernels.why_not_cudnn, kernels.attend_by_cudnn),  # no array of all pairs exists
+    "splash": (kernels.why_not_splash, kernels.attend_by_splash),  # skips blocks outside the mask
+    "few_queries": (few_queries.why_not, few_queries.attend),  # few queries to a cache, on CPU
+    "blockwise": (blockwise.why_not, blockwise.attend),  # memory is linear in the length
     "query_blocks": (blockwise.why_not_in_rows, blockwise.attend_in_rows),
 }
 
@@ -146,7 +146,7 @@ class Call(NamedTuple):
     def scores(self, query: Array, key: Array) -> Array:
         """Computes the scores of some queries and keys, and checks their shape."""
         scores = self.score(query, key)
-        shape = (*self.visible.shape[:-2], query.shape[-2], key.shape[-2])
+        shape = (*self.visible.shape[:-2], query.shape[-2], key.shape[-2])  # (..., q, k)
         _check_result("a score", scores, shape)
         return scores
 
@@ -164,8 +164,8 @@ class Call(NamedTuple):
             _, attend = FORMS[name]
             return Attended(attend(self).astype(self.query.dtype), None)  # (..., q, e)
         context, weights = self.dense()  # (..., q, e), (..., q, k)
-        weights = weights.astype(self.query.dtype) if self.wants_weights else None
-        return Attended(context.astype(self.query.dtype), weights)
+        weights = weights.astype(self.query.dtype) if self.wants_weights else None  # (..., q, k)
+        return Attended(context.astype(self.query.dtype), weights)  # sums were in float32 or wider
 
 
 @with_limits
@@ -485,7 +485,8 @@ def log_sum_exp(
         return jnp.where(logs == jnp.inf, -jnp.inf, logs)  # blocks mark a row without keys by inf
     masked = lambda scores, mask: scores if mask is None else jnp.where(mask, scores, -jnp.inf)
     _, scores = call._replace(normalizer=masked).dense()  # (..., q, k), -inf where hidden
-    scores = scores.astype(wide(scores.dtype))
+    scores = scores.astype(wide(scores.dtype))  # half precision would round the sum
+    # `initial` is finite: in a row of -inf alone, -inf - -inf would be NaN.
     largest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, initial=jnp.finfo(scores.dtype).min))
     total = jnp.sum(jnp.exp(scores - largest[..., None]), axis=-1)  # (..., q)
     has_key = total != 0  # (..., q); the gradient of log(0) is not finite

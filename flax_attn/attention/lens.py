@@ -272,7 +272,7 @@ def change_of_linear(
         whole = weights.reshape(shape)  # (..., heads, t, t)
         if lens.keep_scores:
             _keep(lens, whole)
-        whole = whole if mask is None else jnp.where(mask, whole, 0)
+        whole = whole if mask is None else jnp.where(mask, whole, 0)  # (..., heads, t, t)
         return at(name, "weights", whole).reshape(weights.shape)
 
     return change
@@ -360,7 +360,7 @@ def _copied(mask: UserInput) -> UserInput:
     """Copies a mask that is an array of NumPy, as the key does. Raises unless it is boolean."""
     if mask is None or callable(mask):
         return mask
-    mask = mask if isinstance(mask, jax.Array) else np.array(mask)
+    mask = mask if isinstance(mask, jax.Array) else np.array(mask)  # the caller may change it later
     as_mask(mask)
     return mask
 
@@ -368,9 +368,9 @@ def _copied(mask: UserInput) -> UserInput:
 def _contents(setting: float | Array | np.ndarray | None) -> object:
     """Makes a key: equal numbers are equal, and a tracer equals nothing."""
     if isinstance(setting, jax.core.Tracer):  # pyright: ignore
-        return object()
+        return object()  # a new object equals nothing
     if isinstance(setting, jax.Array | np.ndarray):
-        return setting.shape, np.asarray(setting).tobytes()
+        return setting.shape, np.asarray(setting).tobytes()  # by contents: arrays have no hash
     return setting
 
 
@@ -382,7 +382,7 @@ def _reference(function: Callable | None) -> object:
         reference = weakref.ref(function)
         hash(reference)  # an error if the function has no hash
     except TypeError:
-        return object()
+        return object()  # equals nothing, so it is traced again
     return reference
 
 
@@ -398,4 +398,4 @@ def _quotient(scores: Array, temperature: float | Array | None) -> Array:
         return scores / temperature
     temperature = jnp.where(temperature > 0, temperature, jnp.nan).astype(scores.dtype)
     finite = jnp.isfinite(scores)  # (..., q, k)
-    return jnp.where(finite, jnp.where(finite, scores, 0) / temperature, scores)
+    return jnp.where(finite, jnp.where(finite, scores, 0) / temperature, scores)  # (..., q, k)

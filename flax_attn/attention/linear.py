@@ -158,10 +158,10 @@ def linear_attention(
     attended = Attended(context, weights if need_weights else None)
     context, weights = heads_last(attended, (*rows, heads, length, length))  # (..., t, heads, e)
     if is_real is not None:
-        context = jnp.where(is_real[..., None, None], context, 0)
+        context = jnp.where(is_real[..., None, None], context, 0)  # (..., t, heads, e)
     dtype = arrays[0].dtype
     weights = None if weights is None else weights.astype(dtype)
-    return Attended(context.astype(dtype), weights), end[..., 0, :, :]
+    return Attended(context.astype(dtype), weights), end[..., 0, :, :]  # state (..., h, d, e)
 
 
 def elu_plus_one(x: Array) -> Array:
@@ -210,7 +210,7 @@ def causal_convolution(
     if begins is not None:  # what is past belongs to the first sequence
         ids = jnp.cumsum(begins, axis=-1, dtype=jnp.int32)  # (..., t)
         ids = jnp.pad(ids, [(0, 0)] * len(rows) + [(num_past, 0)])  # (..., m + t)
-    outputs = jnp.zeros(inputs.shape, dtype := wide(inputs.dtype))
+    outputs = jnp.zeros(inputs.shape, dtype := wide(inputs.dtype))  # taps are summed in float32
     if bias is not None:
         outputs += with_rank(bias.astype(dtype), outputs.ndim)
     for i in range(len(kernel)):
@@ -266,7 +266,7 @@ def _tokens(
         return jnp.broadcast_to(array, (*key.shape[:-1], array.shape[-1]))  # (..., t, h, d or 1)
 
     if feature_map is not None:
-        query, key = feature_map(shown(query)), feature_map(shown(key))
+        query, key = feature_map(shown(query)), feature_map(shown(key))  # no NaN of padding gets in
     decay = strength = None
     if log_decay is not None:
         decay = per_token("log_decay", log_decay, is_of_features=True)
@@ -274,7 +274,7 @@ def _tokens(
             raise ValueError(
                 f"expected a log_decay of 0 or below, got {most}; a factor is jnp.log(factor)"
             )
-        decay = jnp.maximum(with_heads_first(decay), LEAST)
+        decay = jnp.maximum(with_heads_first(decay), LEAST)  # (..., h, 1, t, d or 1)
     if begins is not None:
         resets = jnp.where(begins, LEAST, 0.0).astype(dtype)[..., None, None, :, None]
         decay = resets if decay is None else jnp.minimum(decay, resets)  # (..., h, 1, t, d or 1)
@@ -329,8 +329,8 @@ def _step(state: Array, chunk: _Chunk) -> tuple[Array, Array]:
     """Reads and writes a state `(..., d, e)`. Returns the next one, and the context."""
     writes = chunk.values if chunk.erased is None else chunk.values - chunk.erased @ state
     context = chunk.read @ state + chunk.reads @ writes  # (..., c, e)
-    kept = state if chunk.kept is None else chunk.kept * state
-    return kept + chunk.kept_keys.swapaxes(-1, -2) @ writes, context
+    kept = state if chunk.kept is None else chunk.kept * state  # (..., d, e)
+    return kept + chunk.kept_keys.swapaxes(-1, -2) @ writes, context  # (..., d, e), (..., c, e)
 
 
 def _at_once(
@@ -344,8 +344,8 @@ def _at_once(
     end, context = _step(state, chunk)
     weights = chunk.reads if written is None else chunk.reads @ written  # (..., h, g, t, t)
     if change is not None:
-        changed = change(weights)
-        context = context + (changed - weights) @ tokens.value
+        changed = change(weights)  # (..., h, g, t, t)
+        context = context + (changed - weights) @ tokens.value  # (..., h, g, t, e)
         weights = changed
     return context, weights, end
 
@@ -363,12 +363,12 @@ def _in_chunks(tokens: _Tokens, state: Array, size: int) -> tuple[Array, Array]:
     blocks = lambda tokens, size: jax.tree.map(lambda array: _blocks(array, size), tokens)
 
     def of_group(state: Array, group: _Tokens) -> tuple[Array, Array]:
-        chunks, _ = _chunk(blocks(group, size))
+        chunks, _ = _chunk(blocks(group, size))  # n chunks stand in front
         state, contexts = jax.lax.scan(_step, state, chunks)  # (n, ..., h, g, c, e)
-        return state, merge(contexts, group_size)
+        return state, merge(contexts, group_size)  # context (..., group_size, e)
 
     step = of_group if num_groups == 1 else jax.checkpoint(of_group)
-    end, contexts = jax.lax.scan(step, state, blocks(tokens, group_size))
+    end, contexts = jax.lax.scan(step, state, blocks(tokens, group_size))  # (groups, ..., size, e)
     return merge(contexts, length), end
 
 
@@ -401,8 +401,8 @@ def _inverse(found: Array) -> Array:
     block = 1
     while block < size:
         is_below = (row // block % 2 == 1) & (column // block == row // block - 1)  # (c, c)
-        below = jnp.where(with_rank(is_below, found.ndim), found, 0)
-        inverse -= inverse @ below @ inverse
+        below = jnp.where(with_rank(is_below, found.ndim), found, 0)  # (..., c, c)
+        inverse -= inverse @ below @ inverse  # (D^-1 + L)^-1 of each pair of blocks
         block *= 2
     return inverse
 
@@ -411,7 +411,7 @@ def _inverse(found: Array) -> Array:
 def _derivative_of_inverse(found: tuple[Array], tangent: tuple[Array]) -> tuple[Array, Array]:
     """Takes two products. That of each doubling of the blocks would keep all their arrays."""
     inverse = _inverse(*found)
-    return inverse, -inverse @ tangent[0] @ inverse
+    return inverse, -inverse @ tangent[0] @ inverse  # d(M^-1) = -M^-1 dM M^-1
 
 
 def _until_end(decay: Array) -> Array:
@@ -423,12 +423,12 @@ def _until_end(decay: Array) -> Array:
 def _decayed_products(x: Array, y: Array, decay: Array | None) -> Array:
     """Computes `sum_d x_id y_jd exp(G_id - G_jd)` for pairs `(..., c, c)` with `j <= i`."""
     if decay is None:
-        return x @ y.swapaxes(-1, -2)
+        return x @ y.swapaxes(-1, -2)  # (..., c, c)
     if decay.shape[-1] == 1:
-        return x @ y.swapaxes(-1, -2) * jnp.exp(_between(decay)[..., 0])
+        return x @ y.swapaxes(-1, -2) * jnp.exp(_between(decay)[..., 0])  # (..., c, c)
     if jax.export.is_symbolic_dim(x.shape[-2]):
         pairs = x[..., :, None, :] * y[..., None, :, :]  # (..., c, c, d)
-        return (pairs * jnp.exp(_between(decay))).sum(axis=-1)
+        return (pairs * jnp.exp(_between(decay))).sum(axis=-1)  # (..., c, c)
     products, _, _ = _by_halves(x, y, decay)
     return products
 
@@ -453,8 +453,8 @@ def _by_halves(x: Array, y: Array, decay: Array) -> tuple[Array, Array, Array]:
     left = halves[0][1] * jnp.exp(since[1])  # (..., c / 2, d)
     right = halves[1][0] * jnp.exp(until[0])  # (..., c / 2, d)
     across = left @ right.swapaxes(-1, -2)  # (..., c / 2, c / 2)
-    upper = jnp.concatenate([first, jnp.zeros_like(across)], axis=-1)
-    lower = jnp.concatenate([across, last], axis=-1)
+    upper = jnp.concatenate([first, jnp.zeros_like(across)], axis=-1)  # (..., c / 2, c)
+    lower = jnp.concatenate([across, last], axis=-1)  # (..., c / 2, c)
     products = jnp.concatenate([upper, lower], axis=-2)  # (..., c, c)
     until = jnp.concatenate([until[0] + since[1][..., -1:, :], until[1]], axis=-2)  # (..., c, d)
     since = jnp.concatenate([since[0], since[0][..., -1:, :] + since[1]], axis=-2)  # (..., c, d)
@@ -467,10 +467,10 @@ def _between(decay: Array) -> Array:
     These are differences of cumulative sums. What these lose to rounding is added: after a strong
     decay it would be more than what follows.
     """
-    total = jnp.cumsum(decay, axis=-2)
+    total = jnp.cumsum(decay, axis=-2)  # (..., c, d or 1)
     before = jnp.concatenate([jnp.zeros_like(total[..., :1, :]), total[..., :-1, :]], axis=-2)
-    lost = jnp.cumsum(jax.lax.stop_gradient(decay - (total - before)), axis=-2)
-    apart = lambda sums: sums[..., :, None, :] - sums[..., None, :, :]
+    lost = jnp.cumsum(jax.lax.stop_gradient(decay - (total - before)), axis=-2)  # (..., c, d or 1)
+    apart = lambda sums: sums[..., :, None, :] - sums[..., None, :, :]  # (..., c, c, d or 1)
     size = decay.shape[-2]
     is_earlier = with_rank(jnp.tri(size, dtype=bool)[..., None], decay.ndim + 1)  # (..., c, c, 1)
     return jnp.where(is_earlier, apart(total) + apart(lost), 0)  # later ones might overflow

@@ -37,7 +37,7 @@ def causal(
     query_positions: Int[Array, "*b q 1"], key_positions: Int[Array, "*#b 1 k"]
 ) -> Bool[Array, "*b q k"]:
     """Masks later keys: `k <= q`."""
-    return jnp.greater_equal(*aligned(query_positions, key_positions))
+    return jnp.greater_equal(*aligned(query_positions, key_positions))  # (..., q, k)
 
 
 def window(
@@ -57,7 +57,7 @@ def window(
     """
     left, right = as_bound(left), as_bound(right)
     distance = jnp.subtract(*aligned(key_positions, query_positions))  # (..., q, k)
-    near = jnp.ones(distance.shape, bool)
+    near = jnp.ones(distance.shape, bool)  # (..., q, k)
     if left is not None:
         near &= -distance <= min(left, FARTHEST)  # a larger number might not fit the dtype
     if right is not None:

@@ -108,7 +108,7 @@ def _softmax(scores: Array) -> Array:
     lowest = float(jnp.finfo(scores.dtype).min)
     base = jnp.maximum(jnp.max(scores, axis=-1, keepdims=True), lowest)  # (..., 1)
     shares = jnp.exp(scores - base)  # (..., k)
-    return shares / jnp.maximum(jnp.sum(shares, axis=-1, keepdims=True), 1)
+    return shares / jnp.maximum(jnp.sum(shares, axis=-1, keepdims=True), 1)  # (..., k)
 
 
 @_softmax.defjvp
@@ -133,7 +133,7 @@ def sparsemax(scores: RowScores, mask: RowMask | None = None) -> RowWeights:
     rank, total = _ranks(ordered), jnp.cumsum(ordered, axis=-1)  # (..., k)
     support = mask & (shifted > _largest((total - 1) / rank))  # (..., k); the largest is tau
     tau = _mean(shifted, support) - 1 / _size(support, scores.dtype)  # (..., 1), with a gradient
-    return jnp.where(support, shifted - tau, 0) + _nan_rows(scores)
+    return jnp.where(support, shifted - tau, 0) + _nan_rows(scores)  # (..., k)
 
 
 def entmax15(scores: RowScores, mask: RowMask | None = None) -> RowWeights:
@@ -148,7 +148,7 @@ def entmax15(scores: RowScores, mask: RowMask | None = None) -> RowWeights:
     scores, mask = prepared(scores, mask)
     halves = _shifted(scores, mask) / 2  # (..., k)
     ordered = _ordered(halves)  # (..., k), falling
-    rank = _ranks(ordered)
+    rank = _ranks(ordered)  # (..., k)
     mean = jnp.cumsum(ordered, axis=-1) / rank  # (..., k), of the first 1, 2, ...
     spread = jnp.cumsum(jnp.square(ordered), axis=-1) - rank * jnp.square(mean)  # (..., k)
     tau = mean - jnp.sqrt(jnp.maximum(1 - spread, 0) / rank)  # (..., k), one for each size
@@ -156,7 +156,7 @@ def entmax15(scores: RowScores, mask: RowMask | None = None) -> RowWeights:
     center = _mean(halves, support)  # (..., 1)
     spread = jnp.where(support, jnp.square(halves - center), 0).sum(axis=-1, keepdims=True)
     tau = center - jnp.sqrt((1 - spread) / _size(support, scores.dtype))  # (..., 1)
-    return jnp.square(jnp.where(support, halves - tau, 0)) + _nan_rows(scores)
+    return jnp.square(jnp.where(support, halves - tau, 0)) + _nan_rows(scores)  # (..., k)
 
 
 def hard(
@@ -178,7 +178,7 @@ def hard(
     scores, mask = prepared(scores, mask)
     if not scores.size:  # `jnp.argmax` of no keys is an error
         return scores
-    soft = masked_softmax(scores / as_dtype_of(scores, number), mask=mask)
+    soft = masked_softmax(scores / as_dtype_of(scores, number), mask=mask)  # (..., k)
     largest = jnp.argmax(jnp.where(mask, scores, -jnp.inf), axis=-1)  # (...)
     chosen = jnp.where(mask, jax.nn.one_hot(largest, scores.shape[-1], dtype=soft.dtype), 0)
     return chosen + (soft - jax.lax.stop_gradient(soft))  # `chosen` forward, `soft` backward
@@ -225,7 +225,7 @@ def top_k(scores: RowScores, mask: RowMask | None = None, *, k: int) -> RowWeigh
     if k < 1:
         raise ValueError(f"expected k of 1 or above, got {k}")
     scores, mask = prepared(scores, mask)
-    falling = jnp.argsort(jnp.where(mask, scores, -jnp.inf), axis=-1, descending=True)
+    falling = jnp.argsort(jnp.where(mask, scores, -jnp.inf), axis=-1, descending=True)  # (..., k)
     is_among = jnp.argsort(falling, axis=-1) < min(k, scores.shape[-1])  # by the rank of each key
     return masked_softmax(scores, mask=mask & (is_among | ~_finite(scores)))  # NaN rows stay whole
 
@@ -249,7 +249,7 @@ def with_sink(sink: ArrayLike, normalizer: Normalizer = masked_softmax) -> Norma
     def weigh(scores: Array, mask: Array | None = None) -> Array:
         scores = _widened(scores)
         column = (*scores.shape[:-1], 1)  # (..., q, 1)
-        sinks = _spread("sink", jnp.asarray(sink, scores.dtype), column)
+        sinks = _spread("sink", jnp.asarray(sink, scores.dtype), column)  # (..., q, 1)
         visible = jnp.ones((), bool) if mask is None else as_mask(mask)
         visible = _spread("mask", visible, scores.shape)  # (..., q, k)
         visible = jnp.concatenate([visible, jnp.ones(column, bool)], axis=-1)  # (..., k + 1)
@@ -381,11 +381,11 @@ def monotonic_hard(scores: AllScores, mask: AllMask | None = None) -> AllWeights
 
     def query(stop: Array, previous: Array) -> Array:
         reached = (stop > 0) & (jnp.cumsum(previous, axis=-1) > 0)  # (..., k)
-        return (reached & (jnp.cumsum(reached, axis=-1) == 1)).astype(previous.dtype)
+        return (reached & (jnp.cumsum(reached, axis=-1) == 1)).astype(previous.dtype)  # (..., k)
 
     chosen = _over_queries(query, stops, mask)  # (..., q, k)
-    soft = monotonic_expectation(scores, mask=mask)
-    return chosen + (soft - jax.lax.stop_gradient(soft))
+    soft = monotonic_expectation(scores, mask=mask)  # (..., q, k)
+    return chosen + (soft - jax.lax.stop_gradient(soft))  # `chosen` forward, `soft` backward
 
 
 def _stop_probabilities(scores: Array, mask: Array) -> Array:
@@ -431,7 +431,7 @@ def drop(
         return weights
     assert rng is not None
     bits = positional_bits(rng, weights.shape[:-2], query_indices, key_indices)  # (..., q, k)
-    return jnp.where(bits >= jnp.uint32(rate * 2**32), weights / (1 - rate), 0)
+    return jnp.where(bits >= jnp.uint32(rate * 2**32), weights / (1 - rate), 0)  # (..., q, k)
 
 
 def positional_bits(

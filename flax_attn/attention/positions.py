@@ -113,11 +113,11 @@ def rotary(
     angles = positions[..., None].astype(angular.dtype) * angular  # (..., t, d/2)
     cos, sin = jnp.cos(angles), jnp.sin(angles)  # (..., t, d/2)
     even, odd = vectors[..., 0:features:2], vectors[..., 1:features:2]  # (..., t, d/2)
-    first = multiply(even, cos) - multiply(odd, sin)
-    second = multiply(even, sin) + multiply(odd, cos)
+    first = multiply(even, cos) - multiply(odd, sin)  # (..., t, d/2), as in eq. 34
+    second = multiply(even, sin) + multiply(odd, cos)  # (..., t, d/2)
     turned = jnp.stack([first, second], axis=-1)  # (..., t, d/2, 2)
     turned = turned.reshape(*shape, features).astype(vectors.dtype)  # (..., t, d)
-    return jnp.concatenate([turned, vectors[..., features:]], axis=-1)
+    return jnp.concatenate([turned, vectors[..., features:]], axis=-1)  # (..., t, width)
 
 
 def scaled_frequencies(
@@ -167,7 +167,7 @@ def scaled_frequencies(
     if trained_length is not None:
         turns = trained_length * plain / (2 * math.pi)  # (d/2,)
         share = np.clip((turns - low) / (high - low), 0, 1)  # (d/2,)
-    return tuple((plain * (share + (1 - share) / times)).tolist())
+    return tuple((plain * (share + (1 - share) / times)).tolist())  # (d/2,)
 
 
 def alibi(num_heads: int) -> Callable[[Array, Array], Array]:
@@ -186,7 +186,7 @@ def alibi(num_heads: int) -> Callable[[Array, Array], Array]:
     def bias(query_positions: Array, key_positions: Array) -> Array:
         distance = jnp.abs(jnp.subtract(*aligned(query_positions, key_positions)))  # (..., q, k)
         distance = distance.astype(jnp.float32)
-        return -multiply(*aligned(jnp.asarray(column), distance[..., None, :, :]))
+        return -multiply(*aligned(jnp.asarray(column), distance[..., None, :, :]))  # (..., H, q, k)
 
     return bias
 
@@ -200,7 +200,7 @@ def positions_from(offset: ArrayLike, length: int) -> Int[Array, "*b t"]:
 def _frequencies(features: int, max_period: float) -> Float[Array, " d_half"]:
     number = as_positive("max_period", max_period)
     exponents = -jnp.arange(0, features, 2) / features  # (d/2,)
-    return as_dtype_of(exponents, number) ** exponents
+    return as_dtype_of(exponents, number) ** exponents  # (d/2,)
 
 
 def _check_even(features: int, most: int | None = None) -> None:

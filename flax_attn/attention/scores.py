@@ -40,7 +40,7 @@ def dot(query: Queries, key: Keys) -> PairScores:
         TypeError: a query or key that is no array of floats.
         ValueError: a query and a key of different widths.
     """
-    return _products(*_as_vectors(query, key))
+    return _products(*_as_vectors(query, key))  # (..., q, k)
 
 
 def scaled_dot(
@@ -79,14 +79,14 @@ class DotProduct(NamedTuple):
     def __call__(self, query: Array, key: Array) -> Array:
         scale = max(query.shape[-1], 1) ** -0.5 if self.scale is None else self.scale
         if wide(query.dtype) == query.dtype:
-            return self._capped(_products(query * as_dtype_of(query, scale), key))
+            return self._capped(_products(query * as_dtype_of(query, scale), key))  # (..., q, k)
         # a factor before the product costs half precision digits
-        return self.of_products(_products(query, key), query.shape[-1])
+        return self.of_products(_products(query, key), query.shape[-1])  # (..., q, k)
 
     def of_products(self, products: Array, width: int) -> Array:
         """Computes the scores, from the dot products of vectors of that width."""
         scale = max(width, 1) ** -0.5 if self.scale is None else self.scale
-        return self._capped(products * as_dtype_of(products, scale))
+        return self._capped(products * as_dtype_of(products, scale))  # (..., q, k)
 
     def _capped(self, scores: Array) -> Array:
         if self.softcap is None:
@@ -173,7 +173,7 @@ def additive(
         _check("key_kernel", key_kernel, (key.shape[-1], *vector.shape), query, key)
         key = project_wide(key, key_kernel)  # (..., k, h)
     _check("vector", vector, key.shape[-1:], query, key)
-    return _hidden_scores(project_wide(query, query_kernel), key, vector)
+    return _hidden_scores(project_wide(query, query_kernel), key, vector)  # (..., q, k)
 
 
 def concat(
@@ -247,13 +247,13 @@ def location(query: Queries, *, kernel: Float[Array, "d k"]) -> PairScores:
     Args:
         kernel: `W`, `(d, k)`, with one column for each key.
     """
-    return project_wide(query, kernel)
+    return project_wide(query, kernel)  # (..., q, k)
 
 
 def no_score(query: Queries, key: KeysOfOtherWidth) -> PairScores:
     """Returns zero for every pair: only the bias and the mask decide."""
     leading = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-    return jnp.zeros((*leading, query.shape[-2], key.shape[-2]), wide(query.dtype))
+    return jnp.zeros((*leading, query.shape[-2], key.shape[-2]), wide(query.dtype))  # (..., q, k)
 
 
 def _as_vectors(query: ArrayLike, key: ArrayLike) -> tuple[Array, Array]:
@@ -266,7 +266,7 @@ def _as_vectors(query: ArrayLike, key: ArrayLike) -> tuple[Array, Array]:
 def _products(query: Array, key: Array) -> Array:
     """Computes the dot products, summed in float32 or better."""
     dtype = wide(query.dtype, key.dtype)
-    return jnp.einsum("...qd,...kd->...qk", query, key, preferred_element_type=dtype)
+    return jnp.einsum("...qd,...kd->...qk", query, key, preferred_element_type=dtype)  # (..., q, k)
 
 
 def _check(name: str, parameter: Array, shape: tuple[int, ...], query: Array, key: Array) -> None:
@@ -290,7 +290,7 @@ def _unit(vectors: Array) -> Array:
     A vector of zeros stays zeros, and its gradient is finite.
     """
     vectors = vectors.astype(wide(vectors.dtype))
-    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(vectors), axis=-1, keepdims=True))
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(vectors), axis=-1, keepdims=True))  # (..., 1)
     vectors = vectors / jnp.where(largest > 0, largest, 1)  # no square overflows or vanishes
     squared = jnp.sum(jnp.square(vectors), axis=-1, keepdims=True)  # (..., 1)
     return vectors * jnp.where(squared > 0, jnp.where(squared > 0, squared, 1) ** -0.5, 0)

@@ -210,13 +210,13 @@ class Visibility:
     @property
     def weights_shape(self) -> tuple[int, ...]:
         """Returns the shape of the weights with one head axis of two: `(..., heads, q, k)`."""
-        heads = (math.prod(self.heads),) if self.heads else ()
+        heads = (math.prod(self.heads),) if self.heads else ()  # (key heads, group) are one axis
         return (*self.rows, *heads, *self.shape[-2:])
 
     def all_indices(self) -> Indices:
         """Returns the indices of all queries and keys in their order."""
         num_queries, num_keys = self.shape[-2:]
-        bias = self.bias if isinstance(self.bias, jax.Array) else None
+        bias = self.bias if isinstance(self.bias, jax.Array) else None  # a function is called later
         return Indices(jnp.arange(num_queries), jnp.arange(num_keys), bias)  # (q,), (k,)
 
     def under_lens(self, mask: PerPair | None) -> "Visibility":
@@ -328,8 +328,8 @@ class Visibility:
         """Yields whether causality, window and prefix let a range of queries see one of keys."""
         start, _ = self.window_of(first_query)  # (..., q or i, 1)
         _, end = self.window_of(last_query)  # (..., q or i, 1)
-        near = [] if start is None else [jnp.less_equal(*aligned(start, last_key))]
-        near += [] if end is None else [jnp.less_equal(*aligned(first_key, end))]
+        near = [] if start is None else [jnp.less_equal(*aligned(start, last_key))]  # (..., q, k)
+        near += [] if end is None else [jnp.less_equal(*aligned(first_key, end))]  # (..., q, k)
         if not near:  # a prefix shows keys; without a window it changes nothing
             return
         near = functools.reduce(both, near)  # (..., q, k), or (..., i, j) of blocks
@@ -396,7 +396,7 @@ class Visibility:
         num_queries, num_keys = self.shape[-2:]
         lengths = self.query_lengths, self.key_lengths, self.prefix_lengths
         known = isinstance(self.query_offset, int) and not self.is_symbolic
-        known = known and all(length is None for length in lengths)
+        known = known and all(length is None for length in lengths)  # lengths are arrays of JAX
         xp: Tree = np if known else jnp  # NumPy where all is known while tracing
         real = lambda number, length: number if length is None else jnp.minimum(number, length)
         real_queries, real_keys = real(num_queries, lengths[0]), real(num_keys, lengths[1])
@@ -410,7 +410,7 @@ class Visibility:
         near = [keys >= start] if start is not None else []  # (..., 1, k)
         near += [keys <= end] if end is not None else []  # (..., 1, k)
         if self.prefix_lengths is not None:
-            has_key |= jnp.minimum(self.prefix_lengths, real_keys) > 0
+            has_key |= jnp.minimum(self.prefix_lengths, real_keys) > 0  # every query sees a prefix
             near = [functools.reduce(operator.and_, near) | (keys < self.prefix_lengths)]
         has_query = functools.reduce(operator.and_, near, keys < real_keys)  # (..., 1, k)
         has_key = xp.logical_and(has_key, queries < real_queries)  # (..., q, 1)
@@ -466,12 +466,12 @@ class Visibility:
         With an offset for each batch row the function gets query positions `(..., q, 1)`. A result
         without a head axis then gets one.
         """
-        shape, offset = (queries.shape[0], keys.shape[1]), self.query_offset
+        shape, offset = (queries.shape[0], keys.shape[1]), self.query_offset  # (q, k) of the block
         if isinstance(offset, int) or not offset.ndim:
-            term = function(queries + offset, keys)
+            term = function(queries + offset, keys)  # (..., q, k); axes of 1 stay
         else:
             offset = offset.reshape(*self.rows, 1, 1)  # (..., 1, 1), without axes of heads
-            term = function(jnp.add(*aligned(queries, offset)), keys)
+            term = function(jnp.add(*aligned(queries, offset)), keys)  # (..., q, k); axes of 1 stay
             has_heads = jax.eval_shape(function, queries, keys).ndim > 2  # rank without batch rows
             if self.heads and not has_heads and jnp.ndim(term) >= offset.ndim:
                 term = term[..., None, :, :]  # (..., 1, q, k)
@@ -510,7 +510,7 @@ def make_visibility(
     fields: Options = {"mask": _per_pair(made, "mask", mask)}
     fields["bias"] = _per_pair(made, "bias", bias)
     fields["left"], fields["right"] = as_window(window, causal)
-    if not isinstance(query_offset, int) or isinstance(query_offset, bool):
+    if not isinstance(query_offset, int) or isinstance(query_offset, bool):  # True is an int, too
         query_offset = _per_row(made, "query_offset", as_integers("query_offset", query_offset))
     lengths = {"query_lengths": query_lengths, "key_lengths": key_lengths}
     lengths |= {"prefix_lengths": prefix_lengths}

@@ -83,15 +83,15 @@ def block_size(call: "Call") -> int | None:
     if call.chunk_size is not None or visible.is_symbolic or is_fixed:
         return call.chunk_size
     num_queries, num_keys = call.query.shape[-2], call.key.shape[-2]
-    largest = _largest_inside(call)
+    largest = _largest_inside(call)  # a score's hidden layer counts
     if platforms.current() != platforms.CPU:
         return LARGEST if largest * platforms.num_copies() > DENSE else None
     numbers_a_pair = largest / max(num_queries * num_keys, 1)
     size = math.sqrt(CPU_BLOCK / max(numbers_a_pair, 1))  # of queries and keys alike
     if visible.right is not None:
-        size = min(size, num_keys / 4)
+        size = min(size, num_keys / 4)  # at least 4 blocks, of which causality hides some
     if visible.window_size is not None:
-        size = min(size, visible.window_size / 2)
+        size = min(size, visible.window_size / 2)  # blocks outside it can be left out
     size = 2 ** int(math.log2(min(max(size, SMALLEST), LARGEST)))
     hides_blocks = visible.limits & {"right", "left", "query_lengths", "key_lengths"}
     longest = max(num_queries, num_keys)
@@ -105,7 +105,7 @@ def _largest_inside(call: "Call") -> int:
     if as_dot_product(score) is not None:
         pairs = math.prod(call.visible.shape[:-2]) * query.shape[-2] * key.shape[-2]
         return max(query.size, pairs)
-    return _largest_in_program(jax.make_jaxpr(score)(query, key).jaxpr)
+    return _largest_in_program(jax.make_jaxpr(score)(query, key).jaxpr)  # traced, not computed
 
 
 def _largest_in_program(jaxpr: Jaxpr) -> int:
@@ -191,13 +191,13 @@ def add_keys(
             total = rescale * total + shares.sum(axis=-1, keepdims=True)  # (..., q, 1)
             if functions.is_kept is not None:  # `total` is that before dropout
                 shares = jnp.where(functions.is_kept(blocks.of_dropout, row, column), shares, 0)
-            more = product("...qk,...ke->...qe", shares, value, functions.dtype)
+            more = product("...qk,...ke->...qe", shares, value, functions.dtype)  # (..., q, e)
             return RunningSums(new, total, rescale * context + more)
 
         if start is None:
             start = no_sums(functions, functions.shape[:-1], blocks.values.shape[-1])
-        start = varying(start, query)
-        return end(functions, jax.lax.fori_loop(0, count, step, start))
+        start = varying(start, query)  # inside `shard_map`, sums vary as queries do
+        return end(functions, jax.lax.fori_loop(0, count, step, start))  # not the hidden blocks
 
     limits = blocks.rows, blocks.order, blocks.counts
     return jax.lax.map(of_queries, (blocks.queries, blocks.bias, *limits, sums))
@@ -206,7 +206,7 @@ def add_keys(
 def no_sums(functions: "Functions", shape: tuple[int, ...], width: int) -> RunningSums:
     """Makes the sums of no keys, for queries of a shape `(..., q)` and values of a width."""
     largest, total = (jnp.full((*shape, 1), start, functions.dtype) for start in (-jnp.inf, 0))
-    return RunningSums(largest, total, jnp.zeros((*shape, width), functions.dtype))
+    return RunningSums(largest, total, jnp.zeros((*shape, width), functions.dtype))  # (..., q, e)
 
 
 def finished(functions: "Functions", sums: RunningSums) -> tuple[Array, Array]:
@@ -214,7 +214,7 @@ def finished(functions: "Functions", sums: RunningSums) -> tuple[Array, Array]:
     largest, total, context = sums
     safe = jnp.where(total > 0, total, 1)  # (..., q, 1)
     # exp(e - l) is then 0 in a row with nothing to attend
-    log = jnp.where(total > 0, largest + jnp.log(safe), jnp.inf)
+    log = jnp.where(total > 0, largest + jnp.log(safe), jnp.inf)  # (..., q, 1)
     log = jnp.where(jnp.isnan(total), jnp.nan, log)  # `total > 0` is False for NaN
     return functions.scale * context / jnp.where(jnp.isnan(total), jnp.nan, safe), log
 
@@ -287,7 +287,7 @@ def no_gradients(blocks: "Blocks", dtype: DTypeLike) -> Gradients:
     """Makes zero gradients to add to, with those of queries in a dtype."""
     floats, _ = _floats(blocks.of_scores)
     keys, values = (_zeros(_transposed(array)) for array in (blocks.keys, blocks.values))
-    queries = varying(jnp.zeros(blocks.queries.shape, dtype), blocks.queries)
+    queries = varying(jnp.zeros(blocks.queries.shape, dtype), blocks.queries)  # (i, ..., q, d)
     return Gradients(queries, keys, values, [_zeros(array) for array in floats])
 
 
@@ -321,7 +321,7 @@ def add_gradients(
         return sums._replace(queries=queries), of_bias
 
     # the gradient of an array that devices share is added up over them in every step
-    counts = most_over(blocks.counts, _floats(blocks.of_scores)[0])
+    counts = most_over(blocks.counts, _floats(blocks.of_scores)[0])  # (i,)
     limits = blocks.bias, blocks.rows, blocks.order, counts
     numbers = jnp.arange(len(blocks.queries))  # (i,)
     return jax.lax.scan(of_queries, sums, QueryBlock(numbers, blocks.queries, *limits, *rows))
@@ -342,7 +342,7 @@ def _add_key_block(
     arguments = floats, block.query, _transposed(blocks.keys[j]), bias  # key (..., d, k)
     scores, pull, value = jax.vjp(scores_of, *arguments, has_aux=True)  # scores (..., q, k)
     weights = jnp.where(scores == -jnp.inf, 0, jnp.exp(scores - block.log))  # (..., q, k)
-    change = product("...qe,...ke->...qk", block.gradient, value, functions.dtype)
+    change = product("...qe,...ke->...qk", block.gradient, value, functions.dtype)  # (..., q, k)
     dropped = weights
     if functions.is_kept is not None:
         is_kept = functions.is_kept(blocks.of_dropout, block.row, column)
@@ -353,8 +353,8 @@ def _add_key_block(
     add_up = lambda total, addend: total + addend.astype(total.dtype)
     sums = Gradients(
         sums.queries,
-        sums.keys.at[j].add(more[2].astype(sums.keys.dtype)),
-        sums.values.at[j].add(_sum_to(of_values, sums.values.shape[1:])),
+        sums.keys.at[j].add(more[2].astype(sums.keys.dtype)),  # (j, ..., d, k)
+        sums.values.at[j].add(_sum_to(of_values, sums.values.shape[1:])),  # (j, ..., e, k)
         jax.tree.map(add_up, sums.of_scores, more[0]),
     )
     of_bias = None if of_bias is None else of_bias.at[j].set(more[3])  # each `j` once
@@ -367,13 +367,13 @@ def as_blocks(blocks: "Blocks", sums: Gradients, of_bias: Array | None) -> "Bloc
     of_floats = [array.astype(like.dtype) for array, like in zip(sums.of_scores, floats)]
     nothing: Tree = dict.fromkeys(("rows", "columns", "order", "counts"))
     return blocks._replace(
-        queries=sums.queries.astype(blocks.queries.dtype),
-        keys=_transposed(sums.keys).astype(blocks.keys.dtype),
-        values=_transposed(sums.values).astype(blocks.values.dtype),
+        queries=sums.queries.astype(blocks.queries.dtype),  # (i, ..., q, d)
+        keys=_transposed(sums.keys).astype(blocks.keys.dtype),  # (j, ..., k, d)
+        values=_transposed(sums.values).astype(blocks.values.dtype),  # (j, ..., k, e)
         bias=of_bias,
-        of_scores=with_floats(of_floats, [None] * len(blocks.of_scores)),
-        of_dropout=[None] * len(blocks.of_dropout),
-        **nothing,
+        of_scores=with_floats(of_floats, [None] * len(blocks.of_scores)),  # None for integers
+        of_dropout=[None] * len(blocks.of_dropout),  # random keys have no gradient
+        **nothing,  # indices have no gradient
     )
 
 
@@ -433,7 +433,7 @@ def in_blocks(call: "Call", query_size: int, key_size: int) -> tuple[Functions, 
     queries, keys, values = split(query, query_size), split(key, key_size), split(value, key_size)
     rows, columns = indices.in_blocks(query_size, key_size, visible.shape[-1])  # (i, q), (j, k)
     bias = bias_blocks(indices, query_size, key_size)  # (i, j, ..., q, k); axes of 1 stay
-    shape = (*visible.shape[:-2], query_size, key_size)
+    shape = (*visible.shape[:-2], query_size, key_size)  # (..., q, k) of a block
     dtype = wide(query.dtype, key.dtype, value.dtype)
     is_padded = indices.is_padded or len(indices.keys) % key_size > 0
     scores = functools.partial(_scores, call, dtype, is_padded)
@@ -467,12 +467,12 @@ def _scores(
     mask, bias = call.visible.block(Indices(row, column, bias, is_padded))  # (..., q or 1, k or 1)
     if mask is not None and call.visible.hides_single_pairs:  # else it is zero already
         query, has_query = hide(query, mask.any(axis=-1)), mask.any(axis=-2)  # has_query (..., k)
-        key, value = hide(key, has_query), hide(value, has_query)
+        key, value = hide(key, has_query), hide(value, has_query)  # (..., k, d), (..., k, e)
     scores = varying(call.scores(query, key), query)  # (..., q, k)
-    scores = (scores if bias is None else add(scores, bias)).astype(dtype)
+    scores = (scores if bias is None else add(scores, bias)).astype(dtype)  # (..., q, k)
     if is_padded:
         real = with_rank(column <= call.visible.shape[-1] - 1, scores.ndim)  # (..., 1, k)
-        mask = real if mask is None else mask & real
+        mask = real if mask is None else mask & real  # padding repeats the last key
     return scores if mask is None else jnp.where(mask, scores, -jnp.inf), value
 
 

@@ -75,7 +75,7 @@ def attend(call: "Call") -> tuple[Array, Array | None]:
             queries, keys = (lay_out(n, devices, most, True) for n in (num_queries, num_keys))
         if bias is not None and bias.shape[-1] > 1:
             bias = jnp.take(bias, np.minimum(keys.indices().ravel(), num_keys - 1), axis=-1)
-    bias = queries.padded(bias) if bias is not None and bias.shape[-2] > 1 else bias
+    bias = queries.padded(bias) if bias is not None and bias.shape[-2] > 1 else bias  # (..., q, k)
     query, key, value = visible.without_unreachable(call.query, call.key, call.value)
     arrays = queries.padded(query), keys.padded(key), keys.padded(value), bias
 
@@ -170,7 +170,7 @@ def _gathered(local: "Call", axis: str) -> tuple[Array, Array | None]:
         return whole[..., :num_keys, :].astype(array.dtype)  # (..., k, _)
 
     queries = jnp.minimum(local.indices.queries, num_queries - 1)  # (q,)
-    indices = local.indices._replace(queries=queries, keys=jnp.arange(num_keys))
+    indices = local.indices._replace(queries=queries, keys=jnp.arange(num_keys))  # (q,), (k,)
     local = local._replace(key=gather(local.key), value=gather(local.value), indices=indices)
     return local.on_one_device()
 
@@ -183,9 +183,9 @@ def _on_ring(
     assert indices is not None
     number, bias = indices.queries[0] // queries.size, indices.bias  # of its first piece
     if queries.is_zigzag:
-        arrays = [to_zigzag(array, axis, number) for array in arrays]
+        arrays = [to_zigzag(array, axis, number) for array in arrays]  # (..., t, _)
         if bias is not None and bias.shape[-2] > 1:
-            bias = to_zigzag(bias, axis, number)
+            bias = to_zigzag(bias, axis, number)  # (..., q, k)
     rows = jnp.minimum(indices.queries, queries.length - 1)  # (q,)
     indices = Indices(rows, jnp.asarray(keys.indices().ravel()), bias, keys.is_padded)
     local = local._replace(query=arrays[0], key=arrays[1], value=arrays[2], indices=indices)
@@ -254,7 +254,7 @@ class SequenceLayout(NamedTuple):
 
     def indices(self) -> Int[np.ndarray, "n t"]:
         """Returns the indices of tokens on each device. Padding has those beyond the last one."""
-        indices = np.arange(self.on_device * self.devices).reshape(-1, self.size)
+        indices = np.arange(self.on_device * self.devices).reshape(-1, self.size)  # (pieces, size)
         if not self.is_zigzag:
             return indices  # (n, t)
         return np.concatenate([indices[: self.devices], indices[: self.devices - 1 : -1]], axis=1)
@@ -284,7 +284,7 @@ def to_zigzag(array: Array, axis: str, number: Array, back: bool = False) -> Arr
     devices = jax.lax.axis_size(axis)
     owner = lambda piece: min(piece, 2 * devices - 1 - piece)
     to_even = [(i, owner(2 * i)) for i in range(devices)]  # (from, to)
-    to_odd = [(i, owner(2 * i + 1)) for i in range(devices)]
+    to_odd = [(i, owner(2 * i + 1)) for i in range(devices)]  # (from, to)
     first, second = jnp.split(array, 2, axis=-2)  # (..., t/2, d)
     in_turn = lambda a, b: (jnp.where(number % 2 == 0, a, b), jnp.where(number % 2 == 0, b, a))
     if back:
@@ -295,8 +295,8 @@ def to_zigzag(array: Array, axis: str, number: Array, back: bool = False) -> Arr
             jax.lax.ppermute(odd, axis, home(to_odd)),
         ]
     else:
-        even = jax.lax.ppermute(first, axis, to_even)
-        pieces = in_turn(even, jax.lax.ppermute(second, axis, to_odd))
+        even = jax.lax.ppermute(first, axis, to_even)  # (..., t/2, d)
+        pieces = in_turn(even, jax.lax.ppermute(second, axis, to_odd))  # (..., t/2, d)
     return jnp.concatenate(pieces, axis=-2)  # (..., t, d)
 
 
@@ -323,7 +323,7 @@ class Ring(NamedTuple):
         """Sends what each device has to the one at a distance."""
         if distance % self.devices == 0:
             return tree
-        to = [(i, (i + distance) % self.devices) for i in range(self.devices)]
+        to = [(i, (i + distance) % self.devices) for i in range(self.devices)]  # (from, to)
         return jax.tree.map(lambda array: jax.lax.ppermute(array, self.axis, to), tree)
 
 
@@ -349,12 +349,12 @@ def make_ring(
     for i in range(devices):
         first, last = i * queries.size, min((i + 1) * queries.size, queries.length) - 1
         (nearest, _), (_, farthest) = visible.window_of(first), visible.window_of(last)
-        nearest = max(nearest or 0, 0)
+        nearest = max(nearest or 0, 0)  # before key 0 there is none
         farthest = keys.length - 1 if farthest is None else min(farthest, keys.length - 1)
         if first <= last and nearest <= farthest:
             distances += [nearest // keys.size - i, farthest // keys.size - i]
     if not distances:
-        return everywhere._replace(hops=1)
+        return everywhere._replace(hops=1)  # no query sees a key
     hops = max(distances) - min(distances) + 1
     return everywhere if hops >= devices else Ring(axis, devices, max(distances), hops)
 
@@ -377,10 +377,10 @@ def go_round(local: "Call", ring: Ring, query_size: int, key_size: int, number: 
 
     visible = local.visible.visible_blocks(blocks.rows, blocks.columns)  # (i, n j)
     order, counts = in_order(by_source(visible, 1))  # (n, i, j), (n, i)
-    bias = None if blocks.bias is None else by_source(blocks.bias, 1)
+    bias = None if blocks.bias is None else by_source(blocks.bias, 1)  # (n, i, j, ..., q, k)
     sources = BySource(bias, by_source(blocks.columns, 0), order, counts)
     context, _ = _go_round(functions, ring, Round(blocks, sources, number))  # pyright: ignore
-    return merge(context, local.query.shape[-2])
+    return merge(context, local.query.shape[-2])  # (..., q, e)
 
 
 class Round(NamedTuple):
@@ -444,7 +444,7 @@ def _gradients(functions: Functions, ring: Ring, results: tuple, gradients: tupl
         return sent, _send(ring, sums, 1), of_bias
 
     blocks, last = around.blocks, ring.hops - 1
-    held = ring.send((blocks.keys, blocks.values), -ring.first)
+    held = ring.send((blocks.keys, blocks.values), -ring.first)  # those of device i + first
     of_bias = None if around.sources.bias is None else jnp.zeros_like(around.sources.bias)
     start = held, no_gradients(blocks, functions.dtype), of_bias
     sums, of_bias = add(last, *jax.lax.fori_loop(0, last, hop, start))

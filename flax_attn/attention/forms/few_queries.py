@@ -49,12 +49,12 @@ def attend(call: "Call") -> Array:
         return call._replace(query=query, key=key, value=value).dense()[0]
 
     def fast(query: Array, key: Array, value: Array) -> Array:
-        context = _read(call, query, key, value)
+        context = _read(call, query, key, value)  # (..., q, e)
         is_finite = jnp.isfinite(context).all()
         return jax.lax.cond(is_finite, lambda: context, lambda: exact(query, key, value))
 
     arrays = call.query, call.key, call.value
-    context = _read(call, *arrays)
+    context = _read(call, *arrays)  # (..., q, e)
     # outside `jit` a `cond` would be compiled at every call
     if not isinstance(context, jax.core.Tracer):  # pyright: ignore
         return context if jnp.isfinite(context).all() else exact(*arrays)
@@ -63,10 +63,10 @@ def attend(call: "Call") -> Array:
 
 def _read(call: "Call", query: Array, key: Array, value: Array) -> Array:
     """Computes the formula without hiding: hidden keys and values are read with a weight of 0."""
-    mask, bias = call.visible.block()
-    scores = call.score(query, key)
+    mask, bias = call.visible.block()  # (..., q, k) each, or None
+    scores = call.score(query, key)  # (..., q, k)
     weights = masked_softmax(scores if bias is None else add(scores, bias), mask=mask)
-    return product("...qk,...ke->...qe", weights, value, wide(value.dtype))
+    return product("...qk,...ke->...qe", weights, value, wide(value.dtype))  # (..., q, e)
 
 
 def _with_gradient_of(exact: Callable, fast: Callable, *args: Array) -> Array:

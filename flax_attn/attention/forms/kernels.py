@@ -83,7 +83,7 @@ def why_not_cudnn(call: "Call") -> str:
     """Tells why the kernel does not fit a call; nothing where it does."""
     if reason := why_not_here(call, platforms.CUDA, "GPU of NVIDIA"):
         return reason
-    if platforms.capability() < (8, 0):
+    if platforms.capability() < (8, 0):  # JAX asks for Ampere at least
         return "the capability of the GPU is below 8.0"
     return _why_not_cudnn_arrays(call) or _why_not_cudnn_terms(call)
 
@@ -150,11 +150,11 @@ def terms_of(visible: Visibility) -> KernelTerms:
     of_queries = of_rows(num_queries if visible.query_lengths is None else visible.query_lengths)
     if one_query:  # its causality is a length
         assert visible.right is not None
-        of_keys = jnp.minimum(of_keys, of_rows(visible.query_offset) + visible.right + 1)
+        of_keys = jnp.minimum(of_keys, of_rows(visible.query_offset) + visible.right + 1)  # (rows,)
     of_keys = jnp.clip(of_keys, 1, num_keys)  # a row of the kernel is never empty
     if left is not None:
         of_queries = jnp.minimum(of_queries, of_keys + left)  # later queries see no key
-    of_queries = jnp.clip(of_queries, 1, num_queries)
+    of_queries = jnp.clip(of_queries, 1, num_queries)  # (rows,)
     return KernelTerms(is_causal, left, of_queries.astype(jnp.int32), of_keys.astype(jnp.int32))
 
 
@@ -309,11 +309,11 @@ def splash(call: "Call", interpret: bool = False) -> Array:
     assert score is not None
     scale = query.shape[-1] ** -0.5 if score.scale is None else score.scale
     scaled = query.astype(wide(query.dtype))  # so that only the product is rounded
-    query = (scaled * as_dtype_of(scaled, scale)).astype(query.dtype)
+    query = (scaled * as_dtype_of(scaled, scale)).astype(query.dtype)  # (..., heads, q, d)
 
     def in_rows(array: Array, length: int) -> Array:
         """Reshapes to `(rows, heads, t, d)`, padded with zeros."""
-        array = array.reshape(math.prod(visible.rows), -1, *array.shape[-2:])
+        array = array.reshape(math.prod(visible.rows), -1, *array.shape[-2:])  # (rows, heads, t, d)
         return jnp.pad(array, [(0, 0), (0, 0), (0, length - array.shape[-2]), (0, 0)])
 
     arrays = in_rows(query, padded[0]), in_rows(key, padded[1]), in_rows(value, padded[1])
@@ -361,10 +361,10 @@ def splash_kernel(
             queries, keys = block
             first, last = queries.start + offset, queries.stop - 1 + offset
             if last - before <= keys.start and keys.stop - 1 <= first + after:
-                return np.ones((1, 1), bool)
+                return np.ones((1, 1), bool)  # every pair is visible
             if keys.stop - 1 < first - before or last + after < keys.start:
-                return np.zeros((1, 1), bool)
-            return super().__getitem__(block)
+                return np.zeros((1, 1), bool)  # no pair is visible
+            return super().__getitem__(block)  # on the edge: pair by pair
 
     is_full = (left, right) == (None, None)
     mask = masks.FullMask(shape) if is_full else Window(shape, (left, right), offset)
@@ -414,8 +414,8 @@ def ids_of(
         segments = in_rows(visible.query_segments[..., 0]), in_rows(visible.key_segments[..., 0, :])
         query_ids, key_ids = jax.vmap(ranks)(*segments)  # (rows, q), (rows, k)
         if visible.left is None and visible.right is None:  # else a token meets itself
-            has_key &= jax.vmap(is_among)(query_ids, key_ids, has_query)
-            has_query &= jax.vmap(is_among)(key_ids, query_ids, has_key)
+            has_key &= jax.vmap(is_among)(query_ids, key_ids, has_query)  # (rows, q)
+            has_query &= jax.vmap(is_among)(key_ids, query_ids, has_key)  # (rows, k)
     pad = lambda ids, length: jnp.pad(
         ids.astype(jnp.int32), [(0, 0), (0, length - ids.shape[-1])], constant_values=-1
     )
@@ -446,7 +446,7 @@ def ranks(
 ) -> tuple[Int[Array, " q"], Int[Array, " k"]]:
     """Numbers any integers from 0 on, equal ones alike, so that -1 is free."""
     in_order = jnp.sort(jnp.concatenate([query_ids, key_ids]))  # (q + k,)
-    return jnp.searchsorted(in_order, query_ids), jnp.searchsorted(in_order, key_ids)
+    return jnp.searchsorted(in_order, query_ids), jnp.searchsorted(in_order, key_ids)  # (q,), (k,)
 
 
 def is_among(

@@ -56,9 +56,9 @@ class AdditiveScoreBase(LayerBase):
         kernel = lambda name, width: self._param(name, self.kernel_init, (width, self.features))
         return functools.partial(
             scores.additive,
-            query_kernel=kernel("query_kernel", query_features),
-            key_kernel=kernel("key_kernel", key_features) if self.project_keys else None,
-            vector=self._param("vector", _column(self.kernel_init), (self.features,)),
+            query_kernel=kernel("query_kernel", query_features),  # (d, h)
+            key_kernel=kernel("key_kernel", key_features) if self.project_keys else None,  # (e, h)
+            vector=self._param("vector", _column(self.kernel_init), (self.features,)),  # (h,)
         )
 
 
@@ -89,8 +89,8 @@ class ConcatScoreBase(LayerBase):
         shape = (query_features + key_features, self.features)  # (d + e, h)
         return functools.partial(
             scores.concat,
-            kernel=self._param("kernel", self.kernel_init, shape),
-            vector=self._param("vector", _column(self.kernel_init), (self.features,)),
+            kernel=self._param("kernel", self.kernel_init, shape),  # (d + e, h)
+            vector=self._param("vector", _column(self.kernel_init), (self.features,)),  # (h,)
         )
 
 
@@ -121,7 +121,7 @@ class BilinearScoreBase(LayerBase):
         kernel = self._param("kernel", self.kernel_init, shape)
         bias = None
         if self.use_bias:
-            bias = self._param("bias", nn.initializers.zeros, ())
+            bias = self._param("bias", nn.initializers.zeros, ())  # a scalar
         return functools.partial(
             scores.bilinear, kernel=kernel, bias=bias, activation=self.activation
         )
@@ -151,7 +151,7 @@ class TrilinearScoreBase(LayerBase):
         vector = lambda name: self._param(name, _column(self.kernel_init), (query_features,))
         return functools.partial(
             scores.trilinear,
-            query_vector=vector("query_vector"),
+            query_vector=vector("query_vector"),  # (d,) each
             key_vector=vector("key_vector"),
             product_vector=vector("product_vector"),
         )
@@ -270,13 +270,13 @@ class RelativeBiasBase(LayerBase):
         buckets = self.num_buckets
         if self.bidirectional:
             buckets //= 2
-            first, size = jnp.where(distance > 0, buckets, 0), jnp.abs(distance)
+            first, size = jnp.where(distance > 0, buckets, 0), jnp.abs(distance)  # (..., q, k)
         else:
             first, size = 0, jnp.maximum(-distance, 0)
         exact = buckets // 2  # number of buckets that hold one distance each
         ratio = jnp.log(jnp.maximum(size, 1) / exact) / jnp.log(self.max_distance / exact)
-        wide = exact + (ratio * (buckets - exact)).astype(jnp.int32)
-        return first + jnp.where(size < exact, size, jnp.minimum(wide, buckets - 1))
+        wide = exact + (ratio * (buckets - exact)).astype(jnp.int32)  # (..., q, k)
+        return first + jnp.where(size < exact, size, jnp.minimum(wide, buckets - 1))  # (..., q, k)
 
 
 class RelativeBias(RelativeBiasBase, LinenShell, nn.Module):

@@ -145,7 +145,7 @@ class LinearAttentionBase(InHeads):
         state = *leading, self.num_heads, sizes.key_width, sizes.value_width
         channels = sum(widths[name] for name in CONVOLVED)
         return StateCache(
-            jnp.zeros(state, jnp.float32),
+            jnp.zeros(state, jnp.float32),  # (..., heads, d, e)
             jnp.zeros((*leading, max(self.conv_size - 1, 0), channels), dtype or jnp.float32),
             jnp.zeros(leading, jnp.int32),
         )
@@ -164,13 +164,13 @@ class LinearAttentionBase(InHeads):
         sizes, widths = self._sizes(features), self._widths(features)
         linear = lambda name: self._linear(name, widths[name], inputs)  # (..., t, width)
         state, past = (None, None) if cache is None else (cache.state, cache.inputs)
-        convolved = jnp.concatenate([linear(name) for name in CONVOLVED], axis=-1)
+        convolved = jnp.concatenate([linear(name) for name in CONVOLVED], axis=-1)  # (..., t, c)
         if self.conv_size:
-            kernel = self._param("conv", lecun, (self.conv_size, convolved.shape[-1]))
+            kernel = self._param("conv", lecun, (self.conv_size, convolved.shape[-1]))  # (n, c)
             convolved, past = causal_convolution(
                 convolved, kernel, lengths=lengths, segments=segments, past=past
             )
-            convolved = nn.silu(convolved)
+            convolved = nn.silu(convolved)  # (..., t, c)
         else:
             past = convolved[..., :0, :]  # a cache without inputs
         ends = widths["query"], 2 * widths["query"]
@@ -206,7 +206,7 @@ class LinearAttentionBase(InHeads):
         )  # (..., t, heads, e)
         context = self._normed("context_norm", context)
         if self.output_gate:
-            context = context * nn.silu(linear("gate").reshape(context.shape))
+            context = context * nn.silu(linear("gate").reshape(context.shape))  # (..., t, heads, e)
         context = lens.at(self._path(), "context", context)
         out = features if self.out_features is None else self.out_features
         context = self._linear("out", out, context.reshape(*rows, length, -1))  # (..., t, out)
@@ -216,7 +216,7 @@ class LinearAttentionBase(InHeads):
     def _log_decay(self, steps: Array) -> Array:
         """Computes `-exp(a) softplus(x W + b)`, `(..., t, heads)` or for each feature, of `x W`."""
         heads = self.num_heads
-        bias = self._param("decay_bias", small_steps, steps.shape[-1:])
+        bias = self._param("decay_bias", small_steps, steps.shape[-1:])  # (heads,) or (heads d,)
         rate = jnp.exp(self._param("decay_rate", log_uniform, (heads,)))  # (heads,)
         steps = steps.astype(bias.dtype)
         steps += with_rank(bias, steps.ndim)
@@ -299,7 +299,7 @@ def check_rule(layer: LinearAttentionBase) -> None:
 def small_steps(key: Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> Array:
     """Draws biases whose softplus is between 0.001 and 0.1, on a logarithmic scale, as in Mamba."""
     steps = jnp.exp(jax.random.uniform(key, shape, dtype, jnp.log(1e-3), jnp.log(1e-1)))
-    return steps + jnp.log(-jnp.expm1(-steps))
+    return steps + jnp.log(-jnp.expm1(-steps))  # the inverse of softplus
 
 
 def log_uniform(key: Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> Array:

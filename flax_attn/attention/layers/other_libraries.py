@@ -174,11 +174,11 @@ def multi_head_params_from_torch(
     if "in_proj_weight" in state:
         weights = dict(zip(names, jnp.split(state.pop("in_proj_weight"), 3)))  # (d, d) each
     else:
-        weights = {name: state.pop(f"{name[0]}_proj_weight") for name in names}
+        weights = {name: state.pop(f"{name[0]}_proj_weight") for name in names}  # (d, inputs) each
     out = state.pop("out_proj.weight")  # (outputs, inputs), as PyTorch has kernels
-    in_bias = state.pop("in_proj_bias", None)
+    in_bias = state.pop("in_proj_bias", None)  # (3 d,)
     biases = {} if in_bias is None else dict(zip(names, jnp.split(in_bias, 3)))  # (d,) each
-    out_bias = state.pop("out_proj.bias", None)
+    out_bias = state.pop("out_proj.bias", None)  # (d,)
     if state:
         raise ValueError(f"expected no arrays without a parameter here, got {sorted(state)}")
     if len(out) % num_heads:

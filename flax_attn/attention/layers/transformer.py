@@ -373,6 +373,7 @@ class BlockStack(nn.Module):
             the first axis, or None.
         """
         call: Tree = lambda block, x, _=None: tuple(as_attended(block(x, **options)))
+        # In a loop XLA cannot merge the two computations, so nothing need prevent it.
         call = nn.remat(call, prevent_cse=not self.scan) if self.remat else call
         if self.scan:
             step = nn.scan(
@@ -386,7 +387,7 @@ class BlockStack(nn.Module):
         x, weights = inputs, []
         for i in range(self.num_blocks):
             x, of_block = call(self.block.copy(name=f"blocks_{i}"), x)
-            weights.append(of_block)
+            weights.append(of_block)  # (..., heads, t, t), or None
         return Attended(x, None if weights[0] is None else jnp.stack(weights))
 
 
@@ -407,7 +408,7 @@ def add_part(
     if context.shape != x.shape:
         raise ValueError(f"expected {name} to return the shape {x.shape}, got {context.shape}")
     if block.output_norm:
-        context = block._normed(f"{name}_output_norm", context)
+        context = block._normed(f"{name}_output_norm", context)  # (..., t, d)
     x = x + block._drop(context, train)  # (..., t, d)
     if block.pre_norm or block.output_norm:
         return x, others
