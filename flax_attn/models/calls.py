@@ -92,7 +92,7 @@ def _intercepted_nnx(model: "nnx.Module", around: Around) -> Iterator[None]:
     finally:
         for kind, call in own.items():
             if call is None:
-                del kind.__call__
+                del kind.__call__  # it was inherited
             else:
                 kind.__call__ = call  # pyright: ignore
 
@@ -114,7 +114,7 @@ def parts_of(module: "Module", path: Path) -> list[Path]:
     """Returns the paths of what a block, with attention in heads, adds to its input; or nothing."""
     library, fields = library_of(module), vars(module).items()
     modules = {name: field for name, field in fields if isinstance(field, library.Module)}
-    modules.pop("parent", None)
+    modules.pop("parent", None)  # the module above, not a part
     at = lambda name, field: field.path if library is nn else (*path, name)
     parts = [at(name, field) for name, field in modules.items() if not is_norm(field)]
     has_attention = any(isinstance(field, InHeads) for field in modules.values())
@@ -157,11 +157,11 @@ def along_residuals(through: str = "") -> Around:
 def _held(norm: Any, call: ModuleCall, inputs: Array, *args: Tree) -> Array:
     """Calls a norm. The derivative of its outputs is the one it has if its deviation is held."""
     x, stop = inputs.astype(wide(inputs.dtype)), jax.lax.stop_gradient
-    outputs = stop(call(inputs, *args))
+    outputs = stop(call(inputs, *args))  # the value; `x` has the derivative
     library, axes = library_of(norm), norm.reduction_axes
     x = x - x.mean(axis=axes, keepdims=True) if isinstance(norm, library.LayerNorm) else x
     x = x / stop(jnp.sqrt(jnp.square(x).mean(axis=axes, keepdims=True) + norm.epsilon))
     if norm.use_scale:
         scale = norm.get_variable("params", "scale") if library is nn else norm.scale[...]
         x = x * with_rank(scale, x.ndim)
-    return outputs + (x - stop(x)).astype(outputs.dtype)
+    return outputs + (x - stop(x)).astype(outputs.dtype)  # value of `outputs`, gradient of `x`

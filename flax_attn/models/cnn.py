@@ -75,16 +75,16 @@ class CNNAttention(nn.Module):
         attention = SelfAttention(
             self.key_features, self.features, self.scale, kernel_init=torch_kernel, name="attention"
         )
-        context, weights = attention(x)
+        context, weights = attention(x)  # (b, t, d), (b, t, t)
         x = nn.relu(context)
-        x = nn.relu(Conv1D(self.features, self.kernel_size, name="conv3")(x))
-        outputs = Conv1D(self.num_classes, self.kernel_size, name="conv4")(x)
+        x = nn.relu(Conv1D(self.features, self.kernel_size, name="conv3")(x))  # (b, t, d)
+        outputs = Conv1D(self.num_classes, self.kernel_size, name="conv4")(x)  # (b, t, num_classes)
         chex.assert_shape(outputs, (*inputs.shape[:2], self.num_classes))
         return outputs, {"attention": {"attention": weights}}
 
 
 def append_positions(inputs: Float[Array, "b t c"]) -> Float[Array, "b t _"]:
     """Appends the binary digits of each position as channels."""
-    digits = binary_digits(inputs.shape[1]).astype(inputs.dtype)
-    digits = jnp.broadcast_to(digits, (inputs.shape[0], *digits.shape))
-    return jnp.concatenate([inputs, digits], axis=-1)
+    digits = binary_digits(inputs.shape[1]).astype(inputs.dtype)  # (t, digits)
+    digits = jnp.broadcast_to(digits, (inputs.shape[0], *digits.shape))  # (b, t, digits)
+    return jnp.concatenate([inputs, digits], axis=-1)  # (b, t, c + digits)

@@ -31,7 +31,7 @@ class Conv1D(nn.Module):
     @nn.compact
     def __call__(self, inputs: Float[Array, "b t d"]) -> Float[Array, "b t e"]:
         shape = (self.kernel_size, inputs.shape[-1], self.features)
-        kernel = self.param("kernel", self.kernel_init, shape)
+        kernel = self.param("kernel", self.kernel_init, shape)  # (r, d, e)
         bias = self.param("bias", torch_uniform(shape[0] * shape[1]), (self.features,))
         return convolve(inputs, kernel) + bias[None, None, :]
 
@@ -41,10 +41,10 @@ def convolve(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Fl
     if len(kernel) % 2 == 0:
         raise ValueError(f"expected an odd kernel_size, got {len(kernel)}")
     if platforms.current() == platforms.CPU:
-        return on_cpu.convolve(inputs, kernel)
+        return on_cpu.convolve(inputs, kernel)  # XLA's has no fast path in a loop there
     return by_xla(inputs, kernel)
 
 
 def by_xla(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Float[Array, "b t e"]:
-    numbers = ("NWC", "WIO", "NWC")
+    numbers = ("NWC", "WIO", "NWC")  # (b, t, d), (r, d, e), (b, t, e)
     return jax.lax.conv_general_dilated(inputs, kernel, (1,), "SAME", dimension_numbers=numbers)

@@ -110,7 +110,7 @@ def apply(
         return outputs, aux.get("attention", {})
 
     def alone(row: Inputs) -> tuple[Array, dict[str, Array]]:
-        outputs = together(jax.tree.map(lambda array: array[None], row))
+        outputs = together(jax.tree.map(lambda array: array[None], row))  # (1, ...)
         return jax.tree.map(lambda array: array[0], outputs)
 
     return jax.vmap(alone)(inputs) if carry else together(inputs)

@@ -86,7 +86,7 @@ class GPT(nn.Module):
                 f"expected an even width of each head with positions='rotary', got "
                 f"features={self.features} and num_heads={self.num_heads}"
             )
-        normal = nn.initializers.normal(0.02)
+        normal = nn.initializers.normal(0.02)  # as in GPT-2
         self.embedding = nn.Embed(self.vocabulary_size, self.features, embedding_init=normal)
         if self.positions == "learned":
             self.position_table = LearnedPositions(self.max_length, self.features)
@@ -115,11 +115,11 @@ class GPT(nn.Module):
         With `need_weights`, `aux["attention"]` has the weights `(b, heads, t, t)` of each block.
         """
         chex.assert_rank(tokens, 2)
-        x, attention = self.begin(tokens, train=train), {}
+        x, attention = self.begin(tokens, train=train), {}  # (b, t, d)
         for i in range(self.num_blocks):
             x, weights, _ = self.block(i, x, train=train, need_weights=need_weights)
-            attention |= {f"block{i + 1}": weights} if need_weights else {}
-        return self.end(x), {"attention": attention}
+            attention |= {f"block{i + 1}": weights} if need_weights else {}  # (b, heads, t, t)
+        return self.end(x), {"attention": attention}  # (b, t, v)
 
     def start(self, num_texts: int) -> Caches:
         """Makes empty caches for texts of up to `max_length` tokens, in the dtype of parameters."""
@@ -138,11 +138,11 @@ class GPT(nn.Module):
             caches: from `start`, or from the call before.
             lengths: `(b,)`, the number of real tokens in each row; None for all.
         """
-        x, extended = self.begin(tokens, caches[0].length), []
+        x, extended = self.begin(tokens, caches[0].length), []  # (b, t, d)
         for i, cache in enumerate(caches):
             x, _, longer = self.block(i, x, cache=cache, lengths=lengths)
             extended.append(longer)
-        return self.end(x), tuple(extended)
+        return self.end(x), tuple(extended)  # (b, t, v)
 
     # parts, as in `by_block`
 
@@ -150,9 +150,9 @@ class GPT(nn.Module):
         self, tokens: Int[Array, "b t"], offset: ArrayLike = 0, *, train: bool = False
     ) -> Float[Array, "b t d"]:
         """Embeds tokens, and their positions from `offset` on."""
-        x = self.embedding(tokens)
+        x = self.embedding(tokens)  # (b, t, d)
         if self.positions == "learned":
-            vectors = self.position_table(tokens.shape[1], offset)
+            vectors = self.position_table(tokens.shape[1], offset)  # (t, d) or (b, t, d)
             x = x + (vectors if vectors.ndim == 3 else vectors[None])
         return self.dropout(x, deterministic=not train)
 
@@ -161,7 +161,7 @@ class GPT(nn.Module):
     ) -> tuple[Float[Array, "b t d"], Float[Array, "b h t _"] | None, Tree]:
         """Calls a block. Returns the states, the weights if needed, and the longer cache."""
         options |= {"window": self._window(number), "need_weights": need_weights}
-        x, weights, _, longer = self.blocks[number](x, **options)
+        x, weights, _, longer = self.blocks[number](x, **options)  # (b, t, d), (b, heads, t, _)
         return x, weights, longer
 
     @nn.nowrap
@@ -177,7 +177,7 @@ class GPT(nn.Module):
 
     def end(self, x: Float[Array, "*t d"]) -> Float[Array, "*t v"]:
         """Computes the logits from the states after the last block."""
-        return self.embedding.attend(self.norm(x))
+        return self.embedding.attend(self.norm(x))  # by the embeddings (Press & Wolf 2017)
 
     @nn.nowrap
     def _window(self, number: int) -> tuple[int, int] | None:

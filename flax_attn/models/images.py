@@ -49,7 +49,7 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, inputs: Pixels, *, train: bool = False) -> ClassOutputs:
         chex.assert_rank(inputs, {3, 4})
-        pixels = inputs.reshape(inputs.shape[0], -1)
+        pixels = inputs.reshape(inputs.shape[0], -1)  # (b, pixels)
         hidden = nn.relu(torch.dense(self.hidden_features, pixels.shape[1], "hidden")(pixels))
         logits = torch.dense(self.num_classes, self.hidden_features, "logits")(hidden)
         return logits, {}
@@ -71,13 +71,13 @@ class PatchAttention(nn.Module):
     @nn.compact
     def __call__(self, inputs: Pixels, *, train: bool = False) -> ClassOutputs:
         chex.assert_rank(inputs, {3, 4})
-        patches = cut_patches(inputs, self.patch_size)
+        patches = cut_patches(inputs, self.patch_size)  # (b, patches, width)
         width = patches.shape[-1]
         init: Options = {"kernel_init": torch.kernel, "bias_init": torch.bias(width)}
         attention = SelfAttention(width, width, use_bias=True, **init, name="attention")
-        context, weights = attention(patches)
-        x = nn.relu(context).reshape(inputs.shape[0], -1)
-        logits = torch.dense(self.num_classes, x.shape[1], "logits")(x)
+        context, weights = attention(patches)  # (b, patches, width), (b, patches, patches)
+        x = nn.relu(context).reshape(inputs.shape[0], -1)  # (b, patches width)
+        logits = torch.dense(self.num_classes, x.shape[1], "logits")(x)  # (b, classes)
         return logits, {"attention": {"attention": weights}}
 
 
@@ -111,7 +111,7 @@ class PatchTransformer(nn.Module):
         chex.assert_rank(inputs, {3, 4})
         if train and self.max_shift:
             inputs = shift(self.make_rng("dropout"), inputs, self.max_shift)
-        patches = cut_patches(inputs, self.patch_size)
+        patches = cut_patches(inputs, self.patch_size)  # (b, patches, width)
         length = patches.shape[1]
         positions = LearnedPositions(length, self.features, name="positions")(length)
         x = nn.Dense(self.features, name="patches")(patches) + positions[None]  # (b, t, d)
@@ -124,8 +124,8 @@ class PatchTransformer(nn.Module):
             options = {"dropout_rate": self.dropout_rate, "name": f"block{i}"}
             block = EncoderBlock(self_attention, network, **options)
             x, attention[f"block{i}"] = block(x, train=train, need_weights=not train)
-        x = nn.LayerNorm(name="norm")(x)
-        context, attention["pooling"] = AttentionPooling(name="pooling")(x)
+        x = nn.LayerNorm(name="norm")(x)  # (b, t, d)
+        context, attention["pooling"] = AttentionPooling(name="pooling")(x)  # (b, d), (b, t)
         return nn.Dense(self.num_classes, name="logits")(context), {"attention": attention}
 
 
@@ -133,10 +133,10 @@ def shift(key: Key[Array, ""], images: Pixels, limit: int) -> Pixels:
     """Moves every image by up to `limit` pixels along each axis, with zeros beside it."""
     of_channels = images.ndim - 3
     padded = jnp.pad(images, ((0, 0), (limit, limit), (limit, limit)) + ((0, 0),) * of_channels)
-    starts = jax.random.randint(key, (len(images), 2), 0, 2 * limit + 1)
-    starts = jnp.pad(starts, ((0, 0), (0, of_channels)))
+    starts = jax.random.randint(key, (len(images), 2), 0, 2 * limit + 1)  # (b, 2)
+    starts = jnp.pad(starts, ((0, 0), (0, of_channels)))  # (b, 2 or 3)
     cut = lambda image, start: jax.lax.dynamic_slice(image, start, images.shape[1:])
-    return jax.vmap(cut)(padded, starts)
+    return jax.vmap(cut)(padded, starts)  # (b, height, width, ...)
 
 
 def cut_patches(images: Pixels, size: int) -> Float[Array, "b patches pixels"]:

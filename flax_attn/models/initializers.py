@@ -29,8 +29,8 @@ def orthogonal_gates(width: int) -> Initializer:
 
     def init(key: Key[Array, ""], shape: tuple[int, ...], dtype: DTypeLike = float) -> Array:
         keys = jax.random.split(key, shape[1] // width)
-        gates = [orthogonal(key, (width, width), dtype) for key in keys]
-        return jnp.concatenate(gates, axis=1)
+        gates = [orthogonal(key, (width, width), dtype) for key in keys]  # (width, width) each
+        return jnp.concatenate(gates, axis=1)  # (width, gates width)
 
     return init
 

@@ -58,12 +58,12 @@ def _apply(
     need_weights: bool,
 ) -> tuple[Array, dict[str, Array]]:
     if isinstance(model, InBlocks):
-        x = by_block.begin(model, params, tokens)
+        x = by_block.begin(model, params, tokens)  # (n, t, d)
         x, attention, _ = by_block.through(model, params, x, need_weights=need_weights)
         return by_block.end(model, params, x, last), attention
     options: Options = {"need_weights": True} if need_weights else {}
     applied: Tree = cast(nn.Module, model).apply({"params": params}, tokens, **options)
-    logits = applied[0] if last is None else by_block.at(applied[0], last)
+    logits = applied[0] if last is None else by_block.at(applied[0], last)  # (n, v) or (n, t, v)
     return logits, applied[1].get("attention", {})
 
 
@@ -84,9 +84,9 @@ def losses(
 def _losses(
     model: nn.Module, params: Params, inputs: Int[Array, "n t"], targets: Int[Array, "n t"]
 ) -> Float[Array, "n t"]:
-    logits = logits_of(model, params, inputs).astype(jnp.float32)
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
-    return jnp.where(targets > 0, losses, 0)
+    logits = logits_of(model, params, inputs).astype(jnp.float32)  # (n, t, v)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)  # (n, t)
+    return jnp.where(targets > 0, losses, 0)  # token 0 pads
 
 
 def softmax(logits: Float[Array, "*b v"]) -> Float[Array, "*b v"]:

@@ -33,14 +33,14 @@ class LSTM(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b t c"], *, train: bool = False) -> SignalOutputs:
-        hidden = self.variable("carry", "hidden", jnp.zeros, (self.features,))
-        memory = self.variable("carry", "memory", jnp.zeros, (self.features,))
+        hidden = self.variable("carry", "hidden", jnp.zeros, (self.features,))  # (features,)
+        memory = self.variable("carry", "memory", jnp.zeros, (self.features,))  # (features,)
         signals = inputs.reshape(inputs.shape[0], -1)  # (b, t c), and b is the time
         layer = RecurrentLayer("lstm", self.features, name="lstm")
         states, (last_hidden, last_memory) = layer(signals, (hidden.value, memory.value))
         if not self.is_initializing() and self.is_mutable_collection("carry"):
             hidden.value, memory.value = jax.lax.stop_gradient((last_hidden, last_memory))
-        outputs = torch.dense(signals.shape[-1], self.features, "dense")(states)
+        outputs = torch.dense(signals.shape[-1], self.features, "dense")(states)  # (b, t c)
         return outputs.reshape(inputs.shape), {}
 
 

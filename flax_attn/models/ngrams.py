@@ -70,24 +70,24 @@ class NGramAttention(nn.Module):
             )
         tokens, lengths = inputs["tokens"], inputs["lengths"]
         mask = masks.from_lengths(lengths, tokens.shape[1])[:, 0]  # (b, t)
-        kept = self._kept(mask, train) | (mask & (lengths == 1)[:, None])
+        kept = self._kept(mask, train) | (mask & (lengths == 1)[:, None])  # a lone word stays
         words = self._words(inputs, kept)
         words = jnp.where(mask[..., None], self._dropout(words, train), 0)  # (b, t, d)
         contexts, attention = [], {}
         for encoder in self.encoders:
-            states = self._dropout(self._encode(encoder, words, lengths), train)
-            states = jnp.concatenate([states, words], axis=-1)
-            context, weights = self._hops(f"attention_{encoder}", states, mask)
+            states = self._dropout(self._encode(encoder, words, lengths), train)  # (b, t, e)
+            states = jnp.concatenate([states, words], axis=-1)  # (b, t, e + d)
+            context, weights = self._hops(f"attention_{encoder}", states, mask)  # (b, r (e + d))
             contexts.append(context)
             attention[f"hops_{encoder}"] = weights  # (b, r, t)
         if self.num_pairs:
             words_and_pairs, allowed = self._add_pairs(words, kept, inputs["pairs"], train)
-            context, weights = self._hops("pair_attention", words_and_pairs, allowed)
-            contexts += [context, sum_over_root(words_and_pairs, allowed)]
+            context, weights = self._hops("pair_attention", words_and_pairs, allowed)  # (b, r d)
+            contexts += [context, sum_over_root(words_and_pairs, allowed)]  # (b, r d), (b, d)
             attention["hops_words"], attention["hops_pairs"] = jnp.split(weights, 2, axis=-1)
         z = jnp.concatenate(contexts, axis=-1)
         z = nn.Dropout(self.dropout_rate, deterministic=not train)(z)
-        logits = nn.Dense(self.num_classes, name="logits")(z)
+        logits = nn.Dense(self.num_classes, name="logits")(z)  # (b, classes)
         chex.assert_shape(logits, (lengths.shape[0], self.num_classes))
         return logits, {"attention": attention}
 
@@ -101,25 +101,25 @@ class NGramAttention(nn.Module):
         attention = StructuredSelfAttention(self.attention_features, self.num_hops, name=name)
         context, weights = attention(x, mask=mask)  # (b, r, d), (b, r, t)
         assert weights is not None
-        return context.reshape(x.shape[0], -1), weights
+        return context.reshape(x.shape[0], -1), weights  # (b, r d), (b, r, t)
 
     def _kept(self, mask: Bool[Array, "b t"], train: bool) -> Bool[Array, "b t"]:
         """Drops whole words or pairs from the mask in training."""
         if not train or not self.word_dropout_rate:
             return mask
         rng, rate = self.make_rng("dropout"), self.word_dropout_rate
-        return mask & jax.random.bernoulli(rng, 1 - rate, mask.shape)
+        return mask & jax.random.bernoulli(rng, 1 - rate, mask.shape)  # (b, t)
 
     def _words(self, inputs: TokenInputs, kept: Bool[Array, "b t"]) -> Float[Array, "b t d"]:
         """Embeds words with their n-grams; all that are dropped have a vector of their own."""
         tokens = inputs["tokens"]
-        dropped = self.param("dropped", small, (self.embedding_features,))
-        words = self._embed("words", self.vocabulary_size, tokens)
+        dropped = self.param("dropped", small, (self.embedding_features,))  # (d,)
+        words = self._embed("words", self.vocabulary_size, tokens)  # (b, t, d)
         if self.num_ngrams:
-            ngrams = self._embed("ngrams", self.num_ngrams, inputs["ngrams"])
-            is_known = tokens[..., None] > 1
+            ngrams = self._embed("ngrams", self.num_ngrams, inputs["ngrams"])  # (b, t, n, d)
+            is_known = tokens[..., None] > 1  # 0 pads, 1 is unknown
             words = jnp.where(is_known, words, 0) + sum_over_root(ngrams, inputs["ngrams"] > 0)
-        return jnp.where(kept[..., None], words, dropped[None, None])
+        return jnp.where(kept[..., None], words, dropped[None, None])  # (b, t, d)
 
     def _embed(self, name: str, size: int, ids: Integer[Array, "..."]) -> Float[Array, "..."]:
         return nn.Embed(size, self.embedding_features, embedding_init=small, name=name)(ids)
@@ -132,9 +132,9 @@ class NGramAttention(nn.Module):
         train: bool,
     ) -> tuple[Float[Array, "b n d"], Bool[Array, "b n"]]:
         """Puts pairs after the words. Returns also the mask of what is not dropped."""
-        pairs = self._dropout(self._embed("pairs", self.num_pairs, ids), train)
-        allowed = jnp.concatenate([kept, self._kept(ids > 1, train)], axis=1)
-        return jnp.concatenate([words, pairs], axis=1), allowed
+        pairs = self._dropout(self._embed("pairs", self.num_pairs, ids), train)  # (b, p, d)
+        allowed = jnp.concatenate([kept, self._kept(ids > 1, train)], axis=1)  # (b, t + p)
+        return jnp.concatenate([words, pairs], axis=1), allowed  # (b, t + p, d)
 
     def _encode(
         self, encoder: str, words: Float[Array, "b t d"], lengths: Int[Array, " b"]
@@ -158,5 +158,5 @@ def sum_over_root(
 
     The root keeps the variance.
     """
-    count = jnp.maximum(mask.sum(axis=-1, keepdims=True), 1)
-    return jnp.where(mask[..., None], values, 0).sum(axis=-2) / jnp.sqrt(count)
+    count = jnp.maximum(mask.sum(axis=-1, keepdims=True), 1)  # (*b, 1)
+    return jnp.where(mask[..., None], values, 0).sum(axis=-2) / jnp.sqrt(count)  # (*b, d)

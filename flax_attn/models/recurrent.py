@@ -30,16 +30,16 @@ def rnn(state: RecurrentState, inputs: Array, products: Array) -> RecurrentState
 def gru(state: RecurrentState, inputs: Array, products: Array) -> RecurrentState:
     (hidden,) = state
     width = 2 * hidden.shape[-1]
-    gates = nn.sigmoid(inputs[..., :width] + products[..., :width])
+    gates = nn.sigmoid(inputs[..., :width] + products[..., :width])  # (..., 2 e), r and z
     reset, update = jnp.split(gates, 2, axis=-1)
-    new = jnp.tanh(inputs[..., width:] + reset * products[..., width:])
-    return ((1 - update) * new + update * hidden,)
+    new = jnp.tanh(inputs[..., width:] + reset * products[..., width:])  # (..., e)
+    return ((1 - update) * new + update * hidden,)  # (..., e)
 
 
 def lstm(state: RecurrentState, inputs: Array, products: Array) -> RecurrentState:
     _, memory = state
-    i, f, g, o = jnp.split(inputs + products, 4, axis=-1)
-    memory = nn.sigmoid(f) * memory + nn.sigmoid(i) * jnp.tanh(g)
+    i, f, g, o = jnp.split(inputs + products, 4, axis=-1)  # (..., e) each
+    memory = nn.sigmoid(f) * memory + nn.sigmoid(i) * jnp.tanh(g)  # (..., e)
     return nn.sigmoid(o) * jnp.tanh(memory), memory
 
 
@@ -93,12 +93,12 @@ class RecurrentLayer(nn.Module):
         cell, init = CELLS[self.cell], self.initialization
         width = cell.num_gates * self.features
         if state is None:
-            zeros = jnp.zeros((*inputs.shape[1:-1], self.features), inputs.dtype)
+            zeros = jnp.zeros((*inputs.shape[1:-1], self.features), inputs.dtype)  # (..., e)
             state = (zeros,) * cell.num_states
         kernel = lambda name, init, size: self.param(name, init(self.features), (size, width))
-        input_kernel = kernel("input_kernel", init.input_kernel, inputs.shape[-1])
+        input_kernel = kernel("input_kernel", init.input_kernel, inputs.shape[-1])  # (d, gates e)
         recurrent_kernel = kernel("recurrent_kernel", init.recurrent_kernel, self.features)
-        terms = self._terms(project(inputs, input_kernel))
+        terms = self._terms(project(inputs, input_kernel))  # (t, ..., gates e)
         return recur(cell.step, self.reverse, recurrent_kernel, terms, state, lengths)
 
     def _terms(self, products: Float[Array, "t *b g"]) -> RecurrentTerms:
@@ -147,12 +147,12 @@ class Recurrent(nn.Module):
             if number > 1:
                 x = nn.Dropout(self.dropout_rate, deterministic=not train)(x)
             if self.bidirectional:
-                forward, _ = self._layer(f"forward{number}")(x, lengths=lengths)
+                forward, _ = self._layer(f"forward{number}")(x, lengths=lengths)  # (t, b, e)
                 backward, _ = self._layer(f"backward{number}", reverse=True)(x, lengths=lengths)
-                x = jnp.concatenate([forward, backward], axis=-1)
+                x = jnp.concatenate([forward, backward], axis=-1)  # (t, b, 2 e)
             else:
-                x, _ = self._layer(f"layer{number}")(x, lengths=lengths)
-        return jnp.swapaxes(x, 0, 1)
+                x, _ = self._layer(f"layer{number}")(x, lengths=lengths)  # (t, b, e)
+        return jnp.swapaxes(x, 0, 1)  # (b, t, e)
 
     def _layer(self, name: str, reverse: bool = False) -> RecurrentLayer:
         options: dict[str, Any] = {"use_bias": self.use_bias, "initialization": self.initialization}

@@ -30,8 +30,8 @@ class ResidualBlock(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
-        hidden = nn.relu(Conv1D(x.shape[-1], self.kernel_size, name="conv1")(x))
-        return nn.relu(x + Conv1D(x.shape[-1], self.kernel_size, name="conv2")(hidden))
+        hidden = nn.relu(Conv1D(x.shape[-1], self.kernel_size, name="conv1")(x))  # (b, t, d)
+        return nn.relu(x + Conv1D(x.shape[-1], self.kernel_size, name="conv2")(hidden))  # (b, t, d)
 
 
 class ResidualAttention(nn.Module):
@@ -65,17 +65,17 @@ class ResidualAttention(nn.Module):
         hide = lambda x: x if mask is None else jnp.where(mask[..., None], x, 0)
         x = append_positions(inputs) if self.binary_positions else inputs
         x = nn.relu(Conv1D(self.features, self.kernel_size, name="conv_in")(hide(x)))  # (b, t, d)
-        x = hide(ResidualBlock(self.kernel_size, name="block0")(hide(x)))
+        x = hide(ResidualBlock(self.kernel_size, name="block0")(hide(x)))  # (b, t, d)
         attention = {}
         for i in range(1, self.num_attentions + 1):
             name = f"attention{i}"
             attend = SelfAttention(self.key_features, self.features, name=name)
-            context, attention[name] = attend(x, lengths=lengths)
+            context, attention[name] = attend(x, lengths=lengths)  # (b, t, d), (b, t, t)
             block = ResidualBlock(self.kernel_size, name=f"block{i}")
-            x = hide(block(hide(nn.relu(x + context))))
+            x = hide(block(hide(nn.relu(x + context))))  # (b, t, d)
         outputs = hide(Conv1D(self.num_classes, self.kernel_size, name="conv_out")(x))
         chex.assert_shape(outputs, (*inputs.shape[:2], self.num_classes))
         if lengths is not None:
-            means = outputs.sum(axis=1, keepdims=True) / lengths[:, None, None]
-            outputs = jnp.broadcast_to(means, outputs.shape)
+            means = outputs.sum(axis=1, keepdims=True) / lengths[:, None, None]  # (b, 1, classes)
+            outputs = jnp.broadcast_to(means, outputs.shape)  # (b, t, classes)
         return outputs, {"attention": attention}

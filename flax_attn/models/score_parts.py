@@ -45,8 +45,8 @@ class ScoreParts(NamedTuple):
 
     def largest(self, count: int = 3, row: int = 0) -> list[tuple[str, str, float]]:
         """Returns the pairs of the largest sizes, `(part of the query, part of the key, value)`."""
-        pairs = np.asarray(self.pairs[row])
-        order = np.argsort(-np.abs(pairs), axis=None)[:count]
+        pairs = np.asarray(self.pairs[row])  # (n, n)
+        order = np.argsort(-np.abs(pairs), axis=None)[:count]  # (count,)
         places = zip(*np.unravel_index(order, pairs.shape))
         return [(self.names[i], self.names[j], float(pairs[i, j])) for i, j in places]
 
@@ -95,7 +95,7 @@ def of_states(
     layers, heads = list(contexts), [own.shape[-2] for own in contexts.values()]
     last, (rows, _, width) = layers.index(layer), states[0].shape
     # room for the parts of all blocks, so that blocks of a kind share one program
-    parts = jnp.zeros((2 + sum(heads) + len(layers), rows, 2, width))
+    parts = jnp.zeros((2 + sum(heads) + len(layers), rows, 2, width))  # (parts, b, 2, d)
     parts = parts.at[1].set(states[0][:, tokens])  # (parts, b, 2, d)
     names = ["bias", "embedding"]
     for i, name in enumerate(layers[:last]):
@@ -105,7 +105,7 @@ def of_states(
         names += [*(f"{name}[{head}]" for head in range(heads[i])), f"{block}/feed_forward"]
     block = by_block.of_block(model, params, last)
     arrays = states[last][:, tokens], parts, head, tokens
-    pairs = _pairs(model, *block, layer.partition("/")[2], heads[last], *arrays)
+    pairs = _pairs(model, *block, layer.partition("/")[2], heads[last], *arrays)  # (b, n, n)
     return ScoreParts(tuple(names), pairs[:, : len(names), : len(names)])
 
 
@@ -129,15 +129,15 @@ def _through_block(
     def after(x: Array, shares: Float[Array, " n"]) -> Float[Array, "b 2 d"]:
         def change(site: str, array: Array) -> Array:
             if site == f"{layer}/context":
-                return context * shares[None, None, :-1, None]
+                return context * shares[None, None, :-1, None]  # (b, 2, heads, e)
             return array if site == f"{layer}/output" else array * shares[-1]  # of the network
 
         with also(("*/context", "*/output"), change):
-            return _call_block(model, number, params, x)
+            return _call_block(model, number, params, x)  # (b, 2, d)
 
-    ones = jnp.ones(context.shape[-2] + 1)
+    ones = jnp.ones(context.shape[-2] + 1)  # heads, and the network
     _, move = jax.linearize(after, x, ones)
-    moved = jax.vmap(lambda part: move(part, jnp.zeros_like(ones)))(parts)
+    moved = jax.vmap(lambda part: move(part, jnp.zeros_like(ones)))(parts)  # (n, b, 2, d)
     added = jax.vmap(lambda share: move(jnp.zeros_like(x), share))(jnp.eye(len(ones)))
     return jax.lax.dynamic_update_slice_in_dim(moved, added, first, axis=0)  # (n, b, 2, d)
 
@@ -175,12 +175,12 @@ def _pairs(
 
         with also((f"{layer}/query", f"{layer}/key"), keep):
             _call_block(model, number, params, x, layer)
-        query, key = found[f"{layer}/query"], found[f"{layer}/key"]
+        query, key = found[f"{layer}/query"], found[f"{layer}/key"]  # (b, 2, heads, width)
         of_key = head // (heads // key.shape[-2])  # several heads share a key
         return query[:, 0, head], key[:, 1, of_key]  # (b, width)
 
-    own, move = jax.linearize(vectors, x)
-    moved = jax.vmap(move)(parts)
+    own, move = jax.linearize(vectors, x)  # (b, width) each
+    moved = jax.vmap(move)(parts)  # (n, b, width) each
     with_rest = [of.at[0].set(whole - of.sum(axis=0)) for whole, of in zip(own, moved)]
     queries, keys = (jnp.moveaxis(of, 0, 1)[:, :, None, None] for of in with_rest)
 

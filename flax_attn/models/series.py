@@ -34,7 +34,7 @@ class InputAttentionRNN(nn.Module):
             lambda cell, state, x: cell(state, x),
             variable_broadcast="params",
             split_rngs={"params": False},
-            in_axes=1,
+            in_axes=1,  # the axis of steps
             out_axes=1,
         )
         _, attended = scan(self.cell, self.start(inputs), inputs)
@@ -43,7 +43,7 @@ class InputAttentionRNN(nn.Module):
 
     def start(self, inputs: Float[Array, "b t series"]) -> Float[Array, "b h"]:
         """Makes the state before the first step."""
-        return jnp.zeros((inputs.shape[0], self.features), inputs.dtype)
+        return jnp.zeros((inputs.shape[0], self.features), inputs.dtype)  # (b, h)
 
     def step(
         self, state: Float[Array, "b h"], inputs: Float[Array, "b series"]

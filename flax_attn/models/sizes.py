@@ -43,7 +43,7 @@ def batches(
     number, (one, some, many) = len(jax.tree.leaves(inputs)[0]), rows
     size = size or (one if number == one else some if number <= many else many)
     for first in range(0, number, size):
-        index = np.minimum(np.arange(first, first + size), number - 1)
+        index = np.minimum(np.arange(first, first + size), number - 1)  # (size,)
         batch = jax.tree.map(lambda array, index=index: array[index], inputs)
         yield min(size, number - first), batch
 
@@ -54,6 +54,6 @@ def in_batches(
     """Computes in batches of `rows`. Returns NumPy arrays of all rows."""
     parts: list[Tree] = []
     for number, batch in batches(inputs, rows):
-        computed = jax.device_get(compute(batch))
+        computed = jax.device_get(compute(batch))  # from the device, so that NumPy joins them
         parts.append(jax.tree.map(lambda array, n=number: array[:n], computed))
     return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)

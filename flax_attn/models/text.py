@@ -72,9 +72,9 @@ class RNNAttention(nn.Module):
         x = recurrent(x, lengths, train=train)  # (b, t, d)
         pooling = AttentionPooling(kernel_init=init.kernel, name="attention")
         context, weights = pooling(x, mask=mask)  # (b, d), (b, t)
-        x = init.dense(self.hidden_features, context.shape[-1], "hidden")(context)
+        x = init.dense(self.hidden_features, context.shape[-1], "hidden")(context)  # (b, hidden)
         x = nn.Dropout(self.dropout_rate, deterministic=not train)(x)
-        logits = init.dense(self.num_classes, self.hidden_features, "logits")(x)
+        logits = init.dense(self.num_classes, self.hidden_features, "logits")(x)  # (b, classes)
         chex.assert_shape(logits, (lengths.shape[0], self.num_classes))
         return logits, {"attention": {"attention": weights}}
 
@@ -114,9 +114,9 @@ class GRUAttention(nn.Module):
         score = AdditiveScore(self.features, kernel_init=init.kernel, name="score")
         attention = Attention(score, dropout_rate=self.dropout_rate, name="attention")
         both_real = mask[:, None, :] & mask[:, :, None]  # padding attends to nothing
-        context, weights = attention(x, x, mask=both_real, train=train)
-        mean = context.sum(axis=1) / jnp.maximum(lengths, 1)[:, None]
-        logits = init.dense(self.num_classes, self.features, "logits")(mean)
+        context, weights = attention(x, x, mask=both_real, train=train)  # (b, t, d), (b, t, t)
+        mean = context.sum(axis=1) / jnp.maximum(lengths, 1)[:, None]  # (b, d)
+        logits = init.dense(self.num_classes, self.features, "logits")(mean)  # (b, classes)
         chex.assert_shape(logits, (lengths.shape[0], self.num_classes))
         return logits, {"attention": {"attention": weights}}
 
@@ -164,11 +164,11 @@ class StructuredAttention(nn.Module):
         )
         context, weights = attention(x, mask=mask)  # (b, r, d), (b, r, t)
         assert weights is not None
-        x = dropout(context.reshape(lengths.shape[0], -1))
+        x = dropout(context.reshape(lengths.shape[0], -1))  # (b, r d)
         x = dropout(nn.relu(init.dense(self.hidden_features, x.shape[-1], "hidden")(x)))
-        logits = init.dense(self.num_classes, self.hidden_features, "logits")(x)
+        logits = init.dense(self.num_classes, self.hidden_features, "logits")(x)  # (b, classes)
         chex.assert_shape(logits, (lengths.shape[0], self.num_classes))
-        penalty = self.penalty * diversity_penalty(weights)
+        penalty = self.penalty * diversity_penalty(weights)  # (b,)
         return logits, {"attention": {"hops": weights}, "penalty": penalty}
 
 
@@ -184,5 +184,5 @@ def embed(
         return init.embedding(key, shape, dtype).at[0].set(0)
 
     embedding = nn.Embed(size, features, embedding_init=zero_for_padding, name="embedding")
-    mask = masks.from_lengths(lengths, tokens.shape[1])[:, 0]
-    return jnp.where(mask[..., None], embedding(tokens), 0), mask
+    mask = masks.from_lengths(lengths, tokens.shape[1])[:, 0]  # (b, t)
+    return jnp.where(mask[..., None], embedding(tokens), 0), mask  # (b, t, d), (b, t)

@@ -118,7 +118,7 @@ class Seq2Seq(nn.Module):
         _, (results, weights) = scan(self.step, self.start(memory), products)  # (t, b, 1, ...)
         results = jnp.swapaxes(results[:, :, 0], 0, 1)  # (b, t, e)
         weights = jnp.swapaxes(weights[:, :, 0], 0, 1)  # (b, t, s)
-        logits = self.vocabulary_logits(results, embedded, train)
+        logits = self.vocabulary_logits(results, embedded, train)  # (b, t, v)
         chex.assert_shape(logits, (*target.shape, self.target_vocabulary_size))
         return logits, {"attention": {"alignment": weights}}
 
@@ -127,10 +127,10 @@ class Seq2Seq(nn.Module):
         source, lengths = inputs["source"], inputs["source_lengths"]
         chex.assert_rank(source, 2)
         chex.assert_shape(lengths, source.shape[:1])
-        embedded = self.dropout(self.source_embedding(source), deterministic=not train)
-        states = self.encoder(embedded, lengths, train=train)
+        embedded = self.dropout(self.source_embedding(source), deterministic=not train)  # (b, s, d)
+        states = self.encoder(embedded, lengths, train=train)  # (b, s, e)
         values = self.dropout(states, deterministic=not train)  # (b, s, e)
-        keys = self.keys(values) if self.attention in PROJECTED else values
+        keys = self.keys(values) if self.attention in PROJECTED else values  # (b, s, a)
         return Memory(keys, values, lengths)
 
     def start(self, memory: Memory, max_length: int = 0) -> RecurrentState:
@@ -138,8 +138,8 @@ class Seq2Seq(nn.Module):
 
         It is made of the encoder's state that has read the source from its end to its start.
         """
-        backward = memory.values[:, :1, self.features // 2 :]
-        hidden = jnp.tanh(self.bridge(backward))
+        backward = memory.values[:, :1, self.features // 2 :]  # (b, 1, e / 2)
+        hidden = jnp.tanh(self.bridge(backward))  # (b, 1, features)
         num_zeros = CELLS[self.cell].num_states - 1  # the memory of an LSTM
         if self.decoder == "luong":
             num_zeros += 1  # the output that is fed to the next step
@@ -149,7 +149,7 @@ class Seq2Seq(nn.Module):
         self, state: RecurrentState, tokens: Int[Array, "b k"], memory: Memory
     ) -> tuple[Array, RecurrentState, Array]:
         """Computes logits `(b, k, vocabulary)`, the next state, and weights `(b, k, s)`."""
-        embedded = self.target_embedding(tokens)
+        embedded = self.target_embedding(tokens)  # (b, k, d)
         state, (result, weights) = self.step(state, self.inputs(embedded), memory)
         return self.vocabulary_logits(result, embedded, train=False), state, weights
 
@@ -158,11 +158,11 @@ class Seq2Seq(nn.Module):
     ) -> Float[Array, "b t v"]:
         """Computes logits, from the results of the steps and the embeddings of their tokens."""
         if self.decoder == "bahdanau":
-            result = jnp.tanh(self.output(result) + self.output_of_embedding(embedded))
+            result = jnp.tanh(self.output(result) + self.output_of_embedding(embedded))  # (b, t, d)
         result = self.dropout(result, deterministic=not train)
         if not self.tied_embeddings:
-            return self.logits(result)
-        return self.target_embedding.attend(result) + self.logit_bias[None, None]
+            return self.logits(result)  # (b, t, v)
+        return self.target_embedding.attend(result) + self.logit_bias[None, None]  # (b, t, v)
 
     @nn.nowrap
     def _check(self) -> None:

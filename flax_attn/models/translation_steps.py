@@ -107,11 +107,11 @@ class DecoderStep(nn.Module):
         """Computes the next state, from the products with an embedding and from `read`."""
         cell, width = CELLS[self.cell], CELLS[self.cell].num_gates * self.features
         kernel = lambda name, init, size: self.param(name, init(self.features), (size, width))
-        read_kernel = kernel("read_kernel", flax.input_kernel, read.shape[-1])
+        read_kernel = kernel("read_kernel", flax.input_kernel, read.shape[-1])  # (e, g)
         recurrent_kernel = kernel("recurrent_kernel", flax.recurrent_kernel, self.features)
-        bias = self.param("recurrent_bias", flax.bias(self.features), (width,))
-        products = project(state[0], recurrent_kernel) + bias[None, None]
-        return cell.step(state, inputs + project(read, read_kernel), products)
+        bias = self.param("recurrent_bias", flax.bias(self.features), (width,))  # (g,)
+        products = project(state[0], recurrent_kernel) + bias[None, None]  # (b, k, g)
+        return cell.step(state, inputs + project(read, read_kernel), products)  # (b, k, h) each
 
 
 class BahdanauStep(DecoderStep):
@@ -122,7 +122,7 @@ class BahdanauStep(DecoderStep):
         self, state: RecurrentState, inputs: Float[Array, "b k g"], memory: Memory
     ) -> tuple[RecurrentState, StepResult]:
         """Returns `[z_i; c_i]` as the result."""
-        context, weights = self.attend(state[0], memory)
+        context, weights = self.attend(state[0], memory)  # (b, k, e), (b, k, s)
         state = self.advance(state, inputs, context)
         return state, StepResult(jnp.concatenate([state[0], context], axis=-1), weights)
 
@@ -137,9 +137,9 @@ class LuongStep(DecoderStep):
         """Returns `o_i` as the result. The last array of the state is `o_{i-1}`."""
         *of_cell, output = state
         of_cell = self.advance(tuple(of_cell), inputs, output)
-        context, weights = self.attend(of_cell[0], memory)
-        both = jnp.concatenate([context, of_cell[0]], axis=-1)
-        output = jnp.tanh(nn.Dense(self.features, use_bias=False, name="output")(both))
+        context, weights = self.attend(of_cell[0], memory)  # (b, k, e), (b, k, s)
+        both = jnp.concatenate([context, of_cell[0]], axis=-1)  # (b, k, e + h)
+        output = jnp.tanh(nn.Dense(self.features, use_bias=False, name="output")(both))  # (b, k, h)
         return (*of_cell, output), StepResult(output, weights)
 
 

@@ -33,16 +33,16 @@ def make_buckets(lengths: Int[np.ndarray, " n"], num_buckets: int) -> tuple[Buck
     """
     if num_buckets == 1:
         return (Bucket(0, len(lengths), max(int(lengths.max()), 1)),)
-    distinct, counts = np.unique(np.maximum(lengths, 1), return_counts=True)
-    ends = np.concatenate([[0], np.cumsum(counts)])
+    distinct, counts = np.unique(np.maximum(lengths, 1), return_counts=True)  # (lengths,)
+    ends = np.concatenate([[0], np.cumsum(counts)])  # (lengths + 1,)
     # of a bucket of lengths i to j
-    is_bucket = np.tri(len(distinct)).T > 0
-    size = np.where(is_bucket, (ends[1:] - ends[:-1, None]) * distinct, np.inf)
-    least, begins = size[0], []
+    is_bucket = np.tri(len(distinct)).T > 0  # (i, j), True for i <= j
+    size = np.where(is_bucket, (ends[1:] - ends[:-1, None]) * distinct, np.inf)  # (i, j)
+    least, begins = size[0], []  # (j,): lengths up to j in one bucket
     for _ in range(min(num_buckets, len(distinct)) - 1):
         sizes = least[:-1, None] + size[1:]  # the last bucket begins with length i + 1
-        begins.append(1 + sizes.argmin(axis=0))
-        least = sizes.min(axis=0)
+        begins.append(1 + sizes.argmin(axis=0))  # (j,): where the last bucket begins
+        least = sizes.min(axis=0)  # (j,)
     cuts = [len(distinct)]
     for begin in reversed(begins):
         cuts.insert(0, int(begin[cuts[0] - 1]))
@@ -70,7 +70,7 @@ def plan(
     Without `shuffle` rows and buckets come in their order.
     """
     steps_a_pass = count_steps(buckets, batch_size)
-    order_key = jax.random.fold_in(jax.random.key(data_seed), epoch)
+    order_key = jax.random.fold_in(jax.random.key(data_seed), epoch)  # shared by the seeds
 
     def one_pass(number: int) -> tuple[Array, Array]:
         keys = jax.random.split(jax.random.fold_in(key, number), len(buckets))
@@ -80,10 +80,10 @@ def plan(
             np.array([len(of_bucket) for of_bucket in rows]),
             total_repeat_length=steps_a_pass,
         )
-        order = jnp.arange(steps_a_pass)
+        order = jnp.arange(steps_a_pass)  # (steps,)
         if shuffle:
             order = jax.random.permutation(jax.random.fold_in(order_key, number), steps_a_pass)
-        return numbers[order], jnp.concatenate(rows)[order]
+        return numbers[order], jnp.concatenate(rows)[order]  # (steps,), (steps, batch)
 
     passes = [one_pass(number) for number in range(-(-num_steps // steps_a_pass))]
     numbers, rows = (jnp.concatenate(parts)[:num_steps] for parts in zip(*passes))
@@ -97,8 +97,8 @@ def count_steps(buckets: tuple[Bucket, ...], batch_size: int) -> int:
 
 def fetch(data: Tree, rows: Int[Array, " batch"], length: int) -> Batch:
     """Returns the batch of the given rows, cut to a length; rows of -1 are masked out."""
-    batch = jax.tree.map(lambda array: array[jnp.maximum(rows, 0)], data)
-    return cut(batch, length) | {"mask": rows >= 0}
+    batch = jax.tree.map(lambda array: array[jnp.maximum(rows, 0)], data)  # (batch, ...)
+    return cut(batch, length) | {"mask": rows >= 0}  # a row of -1 is row 0, masked
 
 
 def cut(batch: Batch, length: int) -> Batch:
@@ -107,6 +107,6 @@ def cut(batch: Batch, length: int) -> Batch:
 
 
 def _rows(key: Array, bucket: Bucket, batch_size: int, shuffle: bool) -> Array:
-    rows = jnp.arange(bucket.first, bucket.last)
+    rows = jnp.arange(bucket.first, bucket.last)  # (rows,)
     rows = jax.random.permutation(key, rows) if shuffle else rows
     return jnp.pad(rows, (0, -len(rows) % batch_size), constant_values=-1).reshape(-1, batch_size)

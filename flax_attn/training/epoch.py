@@ -83,7 +83,7 @@ class TrainState:
             carry=carry,
             opt_state=optimizer.init(params),
             best_params=params,
-            best_score=jnp.float32(jnp.inf),
+            best_score=jnp.float32(jnp.inf),  # so the first score is better
             best_epoch=jnp.int32(0),
             rate_scale=jnp.float32(1),
             plateau_score=jnp.float32(jnp.inf),
@@ -125,7 +125,7 @@ class TrainState:
             plateau_epochs=jnp.where(falls, 0, waited),
             stopped=jnp.bool_(patience > 0) & (epoch - best_epoch >= patience),
         )
-        return choose(self.stopped, self, after)
+        return choose(self.stopped, self, after)  # a stopped seed stays as it is
 
 
 def train_step(
@@ -173,7 +173,7 @@ def take_step(
         return step(state, fetch(data, entry), key)
     number, rows = entry
     branches = [lambda s, r, f=f: step(s, f(data, r), key) for f in fetch]
-    return jax.lax.switch(number, branches, state, rows)
+    return jax.lax.switch(number, branches, state, rows)  # a branch for each length of a batch
 
 
 def train_steps(
@@ -208,7 +208,7 @@ def train_steps(
 
     def run(state: TrainState, sums: Metrics) -> tuple[TrainState, Metrics]:
         state = state.with_changes(carry=choose(first == 0, reset(state.carry), state.carry))
-        return jax.lax.fori_loop(first, last, body, (state, sums))
+        return jax.lax.fori_loop(first, last, body, (state, sums))  # traced bounds: one program
 
     before = state.with_changes(stopped=jnp.bool_(True), diverged=jnp.int32(epoch)), sums
     after = jax.lax.cond(state.stopped, lambda *same: same, run, state, sums)
@@ -265,11 +265,11 @@ def shuffled_rows(
     Each goes without its last partial batch. They depend on the key alone, whatever the epoch.
     """
     steps_a_pass = num_examples // batch_size
-    keys = jax.random.split(key, -(-num_steps // steps_a_pass))
+    keys = jax.random.split(key, -(-num_steps // steps_a_pass))  # one for each pass
     orders = jax.vmap(
         lambda k: jax.random.permutation(k, num_examples)[: steps_a_pass * batch_size]
     )(keys)  # (passes, steps * batch)
-    return orders.reshape(-1, batch_size)[:num_steps]
+    return orders.reshape(-1, batch_size)[:num_steps]  # (steps, batch)
 
 
 def gather(data: Tree, rows: Int[Array, " batch"]) -> Batch:

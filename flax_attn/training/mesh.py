@@ -106,7 +106,7 @@ def vectorized(function: Callable, mapped: int = 1) -> Callable:
     """Maps a function over the leading axis of its first `mapped` arguments, all seeds at once."""
 
     def run(*args: Tree) -> Tree:
-        with platforms.copies(len(jax.tree.leaves(args[0])[0])):
+        with platforms.copies(len(jax.tree.leaves(args[0])[0])):  # memory holds all seeds' scores
             return jax.vmap(lambda one_seed: function(*one_seed, *args[mapped:]))(args[:mapped])
 
     return run
@@ -125,7 +125,7 @@ def sequential(function: Callable, mapped: int = 1) -> Callable:
 
 def stack_seeds(create: Callable[[Array], Tree], seeds: range) -> Tree:
     """Creates one state a seed, each alone so that the others change nothing, and stacks them."""
-    create_one = lambda seed: jax.tree.map(lambda leaf: leaf[None], create(seed))
+    create_one = lambda seed: jax.tree.map(lambda leaf: leaf[None], create(seed))  # (1, ...)
     stack_of_one = jax.jit(create_one, compiler_options=COMPILED_QUICKLY)
     join = jax.jit(lambda states: jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states))
     states = [stack_of_one(np.uint32(seed)) for seed in seeds]

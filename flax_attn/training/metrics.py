@@ -46,7 +46,7 @@ class Confusion(NamedTuple):
         A class that is never predicted has precision 0, one that never occurs recall 0, as in
         scikit-learn.
         """
-        support, total = self.matrix.sum(axis=-1), self.matrix.sum(axis=(-2, -1))
+        support, total = self.matrix.sum(axis=-1), self.matrix.sum(axis=(-2, -1))  # (*s, c), (*s)
         precision, recall, f1 = class_scores(self.matrix)
         weighted = lambda values: (values * support).sum(axis=-1) / total
         return {
@@ -63,9 +63,9 @@ def class_scores(
     matrix: Float[Array, "*s c c"],
 ) -> tuple[Float[Array, "*s c"], Float[Array, "*s c"], Float[Array, "*s c"]]:
     """Computes precision, recall and F1 of each class of a confusion matrix; 0 where undefined."""
-    hits = jnp.diagonal(matrix, axis1=-2, axis2=-1)
+    hits = jnp.diagonal(matrix, axis1=-2, axis2=-1)  # (*s, c)
     share = lambda part, whole: part / jnp.where(whole > 0, whole, 1)
-    predicted, true = matrix.sum(axis=-2), matrix.sum(axis=-1)
+    predicted, true = matrix.sum(axis=-2), matrix.sum(axis=-1)  # (*s, c) each
     return share(hits, predicted), share(hits, true), share(2 * hits, predicted + true)
 
 
@@ -76,7 +76,7 @@ def confusion(
     chex.assert_equal_shape_prefix([logits, labels, mask], 1)
     one_hot = lambda places: jax.nn.one_hot(places, logits.shape[-1])
     return Confusion(
-        jnp.einsum(
+        jnp.einsum(  # (true class, predicted class)
             "bt,bp->tp", one_hot(labels) * mask[:, None], one_hot(jnp.argmax(logits, axis=-1))
         )
     )
@@ -99,7 +99,7 @@ def cross_entropy(
     """
     chex.assert_equal_shape_prefix([logits, labels, mask], 1)
     weights = mask.astype(logits.dtype) * (1 if class_weights is None else class_weights[labels])
-    targets = optax.smooth_labels(
+    targets = optax.smooth_labels(  # (b, c)
         jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype), smoothing
     )
     return Mean(jnp.sum(weights * optax.softmax_cross_entropy(logits, targets)), jnp.sum(weights))
@@ -119,9 +119,9 @@ def token_cross_entropy(
         smoothing: share of the target that is spread over all tokens.
     """
     chex.assert_equal_shape_prefix([logits, labels, mask], 2)
-    chosen = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-    errors = jax.nn.logsumexp(logits, axis=-1) - (1 - smoothing) * chosen
-    errors = errors - smoothing * logits.mean(axis=-1) if smoothing else errors
+    chosen = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]  # (b, t)
+    errors = jax.nn.logsumexp(logits, axis=-1) - (1 - smoothing) * chosen  # (b, t)
+    errors = errors - smoothing * logits.mean(axis=-1) if smoothing else errors  # (b, t)
     return Mean(jnp.where(mask, errors, 0).sum(), mask.sum().astype(logits.dtype))
 
 

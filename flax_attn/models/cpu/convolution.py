@@ -22,7 +22,7 @@ from flax_attn.attention.scores import project
 
 # Larger tiles take fewer products and round worse: float32 errors are 5e-6 here, 1e-6 direct.
 OUTPUTS_PER_TILE = 4
-POINTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0)
+POINTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0)  # and infinity, the last one
 LEAST_WIDTH = 16  # of inputs and outputs by tiles
 
 
@@ -43,14 +43,14 @@ def by_shifts(
     """
     (taps, features, outputs), length = kernel.shape, inputs.shape[1]
     if features <= outputs:
-        padded = _pad(inputs, taps, length)
-        shifts = [padded[:, j : j + length] for j in range(taps)]
+        padded = _pad(inputs, taps, length)  # (b, t + r - 1, d)
+        shifts = [padded[:, j : j + length] for j in range(taps)]  # (b, t, d) each
         return project(jnp.concatenate(shifts, axis=-1), kernel.reshape(taps * features, -1))
     products = project(inputs, kernel.swapaxes(0, 1).reshape(features, -1))  # (b, t, r e)
-    padded = _pad(products, taps, length)
-    shifts = [padded[:, j : j + length] for j in range(taps)]
+    padded = _pad(products, taps, length)  # (b, t + r - 1, r e)
+    shifts = [padded[:, j : j + length] for j in range(taps)]  # (b, t, r e) each
     parts = [shift[..., j * outputs : (j + 1) * outputs] for j, shift in enumerate(shifts)]
-    return functools.reduce(jnp.add, parts)
+    return functools.reduce(jnp.add, parts)  # (b, t, e)
 
 
 @jax.jit  # layers of the same sizes are traced once
@@ -61,7 +61,7 @@ def by_tiles(inputs: Float[Array, "b t d"], kernel: Float[Array, "r d e"]) -> Fl
     which XLA fuses into single passes over the data. An input leaves a trace of 1e-6 of itself in
     outputs of its tile that it should not reach, because the terms of the sums cancel inexactly.
     """
-    products = [project(x, w) for x, w in zip(*_at_points(inputs, kernel))]
+    products = [project(x, w) for x, w in zip(*_at_points(inputs, kernel))]  # (b, tiles, e) each
     return _at_outputs(products, inputs.shape[1], len(kernel))
 
 
@@ -70,7 +70,7 @@ def _at_points(inputs: Array, kernel: Array) -> tuple[list[Array], list[Array]]:
     taps, m = len(kernel), OUTPUTS_PER_TILE
     _, kernel_of, inputs_of = cook_toom(m, taps)
     tiles = -(-inputs.shape[1] // m)
-    padded = _pad(inputs, taps, tiles * m)
+    padded = _pad(inputs, taps, tiles * m)  # (b, tiles m + r - 1, d)
     slices = [padded[:, j : j + tiles * m : m] for j in range(m + taps - 1)]  # each (b, tiles, d)
     return _combine(inputs_of, slices), _combine(kernel_of, list(kernel))
 
@@ -80,7 +80,7 @@ def _at_outputs(products: list[Array], length: int, taps: int) -> Array:
     outputs_of, _, _ = cook_toom(OUTPUTS_PER_TILE, taps)
     outputs = jnp.stack(_combine(outputs_of, products), axis=2)  # (b, tiles, m, e)
     batch, tiles, m, features = outputs.shape
-    return outputs.reshape(batch, tiles * m, features)[:, :length]
+    return outputs.reshape(batch, tiles * m, features)[:, :length]  # (b, length, e)
 
 
 def cook_toom(m: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -93,11 +93,11 @@ def cook_toom(m: int, taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     n = m + taps - 1
 
     def evaluate(degree: int) -> np.ndarray:
-        rows = np.power.outer(np.array(POINTS[: n - 1]), np.arange(degree))
+        rows = np.power.outer(np.array(POINTS[: n - 1]), np.arange(degree))  # (n - 1, degree)
         at_infinity = np.eye(degree)[-1:]  # only the leading coefficient counts there
-        return np.concatenate([rows, at_infinity])
+        return np.concatenate([rows, at_infinity])  # (n, degree)
 
-    interpolate = np.linalg.inv(evaluate(n))
+    interpolate = np.linalg.inv(evaluate(n))  # (n, n)
     size = np.abs(interpolate).max(axis=0)  # balances the two factors, which rounds better
     return evaluate(m).T, evaluate(taps) * size[:, None], (interpolate / size).T
 

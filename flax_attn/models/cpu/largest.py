@@ -22,9 +22,9 @@ def top_k(scores: Float[Array, "b n"], k: int) -> tuple[Array, Array]:
     number = -(-size // BLOCK)
     padding = ((0, 0), (0, number * BLOCK - size))
     padded = jnp.pad(scores, padding, constant_values=-jnp.inf).reshape(rows, number, BLOCK)
-    _, block = jax.lax.top_k(padded.max(axis=-1), min(k, number))
+    _, block = jax.lax.top_k(padded.max(axis=-1), min(k, number))  # (b, k)
     candidates = jnp.take_along_axis(padded, block[..., None], axis=1).reshape(rows, -1)
-    best, index = jax.lax.top_k(candidates, k)
+    best, index = jax.lax.top_k(candidates, k)  # (b, k)
     chosen = jnp.take_along_axis(block, index // BLOCK, axis=1) * BLOCK + index % BLOCK
     return best, jnp.minimum(chosen, size - 1)  # what fills up the last block is none of them
 
@@ -32,7 +32,7 @@ def top_k(scores: Float[Array, "b n"], k: int) -> tuple[Array, Array]:
 def is_among(scores: Float[Array, "b n"], k: int) -> Bool[Array, "b n"]:
     """Finds the `k` largest of each row, and all that equal the last of these."""
     if scores.shape[1] <= FEW:
-        num_larger = (scores[:, :, None] < scores[:, None, :]).sum(axis=-1)
+        num_larger = (scores[:, :, None] < scores[:, None, :]).sum(axis=-1)  # (b, n)
         return num_larger < k
     best, _ = top_k(scores, k)
     return ~(scores < best[:, -1:])  # a NaN stays

@@ -49,14 +49,14 @@ def run(
         new = step(state, inputs, sum(added, jnp.einsum("...e,eg->...g", state[0], kernel)))
         if is_going is None:
             return new, (new[0], state[0])
-        carried = tuple(jnp.where(is_going, a, b) for a, b in zip(new, state))
+        carried = tuple(jnp.where(is_going, a, b) for a, b in zip(new, state))  # (..., e) each
         return carried, (jnp.where(is_going, new[0], 0), state[0])
 
     is_going = None
     if lengths is not None:
-        steps = jnp.arange(terms[0].shape[0]).reshape(-1, *(1,) * lengths.ndim)
+        steps = jnp.arange(terms[0].shape[0]).reshape(-1, *(1,) * lengths.ndim)  # (t, 1, ...)
         is_going = (steps < lengths[None])[..., None]  # (t, ..., 1)
-        terms = (jnp.where(is_going, terms[0], 0), *terms[1:])
+        terms = (jnp.where(is_going, terms[0], 0), *terms[1:])  # no NaN of padding gets in
     last, (hidden, before) = jax.lax.scan(body, state, (terms, is_going), reverse=reverse)
     return hidden, last, before
 
@@ -81,7 +81,7 @@ def _forward(step: RecurrentStep, reverse: bool, *arguments: Tree) -> tuple:
         hidden, last, before = run(step, reverse, kernel, terms, state, lengths)
         return (hidden, last), before
 
-    outputs, pull_back, before = jax.vjp(loop, terms, state, has_aux=True)
+    outputs, pull_back, before = jax.vjp(loop, terms, state, has_aux=True)  # before (t, ..., e)
     return outputs, (pull_back, before)
 
 
@@ -89,9 +89,9 @@ def _backward(
     step: RecurrentStep, reverse: bool, residuals: tuple, cotangents: tuple[Array, RecurrentState]
 ) -> tuple:
     pull_back, before = residuals
-    terms, state = pull_back(cotangents)
-    leading = list(range(before.ndim - 1))
-    return jnp.tensordot(before, terms[-1], (leading, leading)), terms, state, None
+    terms, state = pull_back(cotangents)  # the last term has the gradient of `h U`
+    leading = list(range(before.ndim - 1))  # steps and rows, which are summed over
+    return jnp.tensordot(before, terms[-1], (leading, leading)), terms, state, None  # (e, gates e)
 
 
 recur.defvjp(_forward, _backward)
