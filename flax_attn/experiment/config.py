@@ -116,7 +116,7 @@ class Config(GeneralSettings):
         imported for a model or data set are `allowed`; None for all.
         """
         flat = schema.flatten(values)
-        for flag, value in zip(flags, [*flags[1:], ""]):
+        for flag, value in zip(flags, [*flags[1:], ""]):  # `--key value` or `--key=value`
             name, equals, text = flag.partition("=")
             key = name.removeprefix("--").removeprefix("config.")
             if key in ("data.name", "model.name"):  # they decide what further keys there are

@@ -28,12 +28,12 @@ def find_nan(
         if not np.asarray(finite).all():
             break
         states, sums, step = after, after_sums, one[2]
-    seed = int(np.argmin(np.asarray(finite)))
+    seed = int(np.argmin(np.asarray(finite)))  # the first seed that is not finite
     host = jax.tree.map(lambda leaf: leaf[seed], processes.gather((states, sums, order)))
     state, *rest = jax.device_put(host)
     where = f"in step {step + 1} of epoch {number}, seed {int(state.seed)}"
     try:
-        with jax.disable_jit(), jax.debug_nans(True):
+        with jax.disable_jit(), jax.debug_nans(True):  # op by op, so that the error names one
             programs.one_seed.train_steps(
                 state, *rest, *map(jnp.int32, one), jax.device_put(processes.gather(rows))
             )

@@ -123,7 +123,7 @@ def export(
     run = run if isinstance(run, Model) else load(run)
     params = {seed: jax.tree.map(np.asarray, tree) for seed, tree in run.params.items()}
     names = {seed: f"params-{seed}.safetensors" for seed in params}
-    names[next(iter(names))] = "params.safetensors"
+    names[next(iter(names))] = "params.safetensors"  # of the first seed, whatever its number
     exported = trace(run, PORTABLE, rows, need_weights)
     for name in platforms:
         exported |= trace(run, name, rows, need_weights)
@@ -196,7 +196,7 @@ def steps_of(model: GeneratesText, params: Params, platform: str, rows: int) -> 
 
     def as_arrays(state: Written) -> tuple[Array, list[Array]]:
         logits, caches = state
-        return logits.at[:, :never].set(-jnp.inf), jax.tree.leaves(caches)
+        return logits.at[:, :never].set(-jnp.inf), jax.tree.leaves(caches)  # (b, vocabulary)
 
     def prefill(named: Named, tokens: Array, lengths: Array) -> tuple[Array, list[Array]]:
         return as_arrays(read(model, by_layer(named), tokens, lengths))
@@ -318,4 +318,4 @@ def as_json(content: Tree) -> bytes:
     try:
         return json.dumps(content, indent=2, ensure_ascii=False).encode()
     except UnicodeEncodeError:  # half a character, which an escape of JSON can be
-        return json.dumps(content, indent=2).encode()
+        return json.dumps(content, indent=2).encode()  # as an escape again

@@ -55,7 +55,7 @@ def join(timeout: int = TIMEOUT) -> None:
             address,
             None if count is None else int(count),
             None if number is None else int(number),
-            initialization_timeout=timeout + 60,
+            initialization_timeout=timeout + 60,  # JAX's own limit comes after ours
             heartbeat_timeout_seconds=min(HEARTBEAT, timeout),
             shutdown_timeout_seconds=timeout,
         )
@@ -71,7 +71,7 @@ def join(timeout: int = TIMEOUT) -> None:
 def _give_up() -> NoReturn:
     line = f"error: expected all processes to join within {_timeout} s, but some are missing; start"
     print(f"{line} them, or raise --timeout", file=sys.stderr, flush=True)
-    os._exit(2)
+    os._exit(2)  # `sys.exit` in a thread ends that thread alone
 
 
 def is_first() -> bool:
@@ -110,8 +110,8 @@ def broadcast(value: Json, wait: int | None = None) -> Json:
         return value
     content = np.frombuffer(json.dumps(value).encode(), np.uint8)
     meet("the value of process 0", wait)
-    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(content))))
-    padded = np.zeros(size, np.uint8)
+    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(content))))  # shapes must agree
+    padded = np.zeros(size, np.uint8)  # others have nothing to send, but need the shape
     if is_first():
         padded[:] = content
     return json.loads(np.asarray(multihost_utils.broadcast_one_to_all(padded)).tobytes())
@@ -122,21 +122,21 @@ def gather(tree: Tree) -> Tree:
     if jax.process_count() == 1:
         return jax.device_get(tree)
     meet("the arrays of all devices")
-    return multihost_utils.process_allgather(tree, tiled=True)
+    return multihost_utils.process_allgather(tree, tiled=True)  # tiled: joined, not stacked
 
 
 def _of_all(array: np.generic) -> np.ndarray:
     """Stacks the arrays of all processes."""
     meet("the numbers of all processes")
-    return np.asarray(multihost_utils.process_allgather(array))
+    return np.asarray(multihost_utils.process_allgather(array))  # (processes,)
 
 
 def check_same(values: JsonObject) -> None:
     """Raises a UsageError in every process where one has other values than process 0."""
-    here = json.loads(json.dumps(flatten(values | {"jax": jax.__version__})))
+    here = json.loads(json.dumps(flatten(values | {"jax": jax.__version__})))  # as JSON has it
     first = broadcast(here)
     keys = [key for key in sorted(here | first) if here.get(key) != first.get(key)]
-    others = np.flatnonzero(_of_all(np.int32(len(keys))))
+    others = np.flatnonzero(_of_all(np.int32(len(keys))))  # processes that differ
     if len(others):
         got = f"process {others[0]} has another"
         if keys:
@@ -151,7 +151,7 @@ def check_shared(workdir: Path) -> None:
     expected, deadline = broadcast(file.read_text() if is_first() else ""), time.time() + NETWORK
     while not (sees := _sees(file, expected)) and time.time() < deadline:
         time.sleep(0.1)
-    blind = np.flatnonzero(_of_all(np.int32(not sees)))
+    blind = np.flatnonzero(_of_all(np.int32(not sees)))  # processes that see nothing
     if len(blind):
         raise UsageError(
             f"expected a run directory that all processes share, but process {blind[0]} does not "

@@ -112,10 +112,10 @@ def make_loss(
     """
 
     def loss(params: Params, carry: Params, batch: epoch.Batch, key: Key[Array, ""] | None) -> Tree:
-        batch = cut_rows(batch)
+        batch = cut_rows(batch)  # each device of a group has its rows
         variables, train = {"params": params, "carry": carry}, key is not None
         options: Options = {"train": train, "mutable": ["carry"]}
-        options["rngs"] = {"dropout": key} if train else None
+        options["rngs"] = {"dropout": key} if train else None  # evaluation drops nothing
         taken, is_half = (variables, batch["inputs"]), train and precision == "bfloat16"
         computed = model.apply(*(to_floats(taken, precision) if is_half else taken), **options)
         (outputs, aux), updates = to_floats(computed, "float32") if is_half else computed
@@ -168,7 +168,7 @@ def count_steps(config: Config, task: Task) -> int:
     if config.steps_per_epoch:
         return config.steps_per_epoch
     if lengths is None or task.rows.draw is not None:
-        return max(1, num_examples // config.batch_size)
+        return max(1, num_examples // config.batch_size)  # the last partial batch is left out
     return buckets.count_steps(
         buckets.make_buckets(lengths, num_buckets(config)), config.batch_size
     )
@@ -182,7 +182,7 @@ def make_plan(config: Config, task: Task, num_steps: int) -> tuple[Callable, Tre
     """
     draw, train = task.rows.draw, task.rows.train
     if draw is not None:
-        return lambda key, epoch: jax.random.split(key, num_steps), draw
+        return lambda key, epoch: jax.random.split(key, num_steps), draw  # a key for each step
     sizes, lengths = {"batch_size": config.batch_size, "num_steps": num_steps}, row_lengths(train)
     if lengths is None:
         num_examples = len(jax.tree.leaves(train)[0])

@@ -170,7 +170,7 @@ def run(
         processes.check_same(config.values | options)
         on_steps = on_model = None  # to gather their arguments, all processes would have to meet
     listeners = Listeners(say, on_epoch, on_steps, on_model, on_summary)
-    listeners = listeners if is_first else Listeners()
+    listeners = listeners if is_first else Listeners()  # the first process alone speaks
     say = listeners.say
     # the same error in all processes at once
     mesh = make_mesh(config.num_seeds, config.batch_size, sequence=sequence)
@@ -200,7 +200,7 @@ def run(
 
             figures.draw_run(workdir)
         if is_new:
-            processes.meet("the pictures", processes.ALONE)
+            processes.meet("the pictures", processes.ALONE)  # they are drawn by the first alone
     stop.check(FINISHED)
     return summary
 
@@ -370,7 +370,7 @@ def restore(folder: Path, start: Snapshot, mesh: Mesh, say: Say) -> Snapshot:
     templates = {"states": start.states, "sums": start.sums}
     restored = checkpoints.restore(folder, templates, say) if processes.is_first() else None
     progress = processes.broadcast(None if restored is None else restored[0].progress)
-    if progress is None:
+    if progress is None:  # process 0 found no checkpoint
         return start
     if restored is None:  # in a further process
         restored = checkpoints.restore_one(folder, Progress(*progress), templates)
@@ -393,7 +393,7 @@ def compiled(
     by_seed = NamedSharding(programs.mesh, SEEDS)
     states = placed(shapes, by_seed)
     lower: Callable[..., Lowered] = lambda name, *args: getattr(programs, name).lower(*args)
-    with ThreadPoolExecutor(3) as beside:
+    with ThreadPoolExecutor(3) as beside:  # XLA releases Python's lock while it compiles
         order = lower("order", states, first)
         of_order = placed(order.out_info, by_seed)
         zeros = programs.zero_sums(states, of_order, rows)
@@ -447,12 +447,12 @@ def end_epoch(
     `stopped` are the seeds that had stopped before. A stopped seed has its last row again.
     """
     number, states = now.progress.epoch + 1, now.states
-    counts = processes.gather(states.counts())
+    counts = processes.gather(states.counts())  # (seeds,) each
     train_scores = epoch.compute(jax.device_put(processes.gather(now.sums)))
     rows = metric_rows(number, counts, {"train": train_scores} | scores)
-    diverged = ~stopped & ((counts["diverged"] > 0) | ~finite_seeds(rows))
+    diverged = ~stopped & ((counts["diverged"] > 0) | ~finite_seeds(rows))  # (seeds,)
     if diverged.any():
-        in_epoch = np.where(diverged, np.int32(number), counts["diverged"])
+        in_epoch = np.where(diverged, np.int32(number), counts["diverged"])  # (seeds,)
         names = ", ".join(str(seed) for seed, bad in zip(config.seeds, diverged) if bad)
         said = f"numbers of seed {names} became infinite or NaN in epoch {number}"
         if in_epoch.all():
@@ -485,7 +485,7 @@ def save_and_stop(path: Path, now: Snapshot, values: JsonObject, stop: Stop, ste
 def steps_of(now: Snapshot, steps_an_epoch: int) -> Steps:
     """Returns the progress within an epoch."""
     scores = jax.device_get(epoch.compute(now.sums))
-    means = {name: float(np.mean(values)) for name, values in scores.items()}
+    means = {name: float(np.mean(values)) for name, values in scores.items()}  # means over seeds
     return Steps(now.progress.epoch + 1, now.progress.step, steps_an_epoch, means)
 
 
@@ -518,8 +518,8 @@ def finish(
         scores["last/"] = evaluate(now.states.params)
     states: States = processes.gather(now.states)
     if not processes.is_first():
-        return cast(Summary, processes.broadcast(None, processes.ALONE))
-    good = np.flatnonzero(states.diverged == 0).tolist()
+        return cast(Summary, processes.broadcast(None, processes.ALONE))  # the first one's summary
+    good = np.flatnonzero(states.diverged == 0).tolist()  # indices of seeds that did not diverge
     metrics: dict[str, Measure] = {}
     for prefix, of_params in scores.items():
         metrics |= summarize(prefix, of_params, good)
@@ -530,7 +530,7 @@ def finish(
         "config": config.name,
         "task": task.name,
         "model": config.model["name"],
-        "parameters": count_parameters(states.params) // config.num_seeds,
+        "parameters": count_parameters(states.params) // config.num_seeds,  # of one seed
         "seeds": [int(seed) for seed in states.seed],
         "diverged": {
             str(seed): {"epoch": int(number)}
@@ -610,7 +610,7 @@ def check_enough(config: Config, task: Task) -> None:
                 f"config.data"
             )
     is_drawn = rows.draw is not None and not config.data.fresh
-    is_filled_up = is_drawn or row_lengths(rows.train) is not None
+    is_filled_up = is_drawn or row_lengths(rows.train) is not None  # a bucket fills its last batch
     least, num_train = 1 if is_filled_up else config.batch_size, count(rows.train)
     if num_train < least:
         raise UsageError(

@@ -43,8 +43,8 @@ def identity(name: str, weights: Array) -> Array:
     """Gives the whole weight of each position to itself, where queries are keys."""
     queries, keys = weights.shape[-2:]
     if queries != keys:
-        return weights
-    return jnp.broadcast_to(jnp.eye(keys, dtype=weights.dtype), weights.shape)
+        return weights  # a query is no key there
+    return jnp.broadcast_to(jnp.eye(keys, dtype=weights.dtype), weights.shape)  # (..., q, k)
 
 
 def twins_of(config: Config) -> dict[str, tuple[ConfigValues, Lens]]:
@@ -92,7 +92,7 @@ def run_with_twins(config: Config, workdir: Path, **options: UserInput) -> Summa
             run(twin, folder, **options)
         if name != CNN:
             kept = stored.read_json(folder / "config.json")
-            kept["derived"]["twin"] = name
+            kept["derived"]["twin"] = name  # by it, `load` refuses the run
             stored.write_json(folder / "config.json", kept)
         others = scores_of(folder)
         for comparison in comparisons:
