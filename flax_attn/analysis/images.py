@@ -95,8 +95,8 @@ def grid(images: np.ndarray, verdicts: list[tuple[str, str]], title: str) -> Fig
 @styled
 def attention_on_image(image: np.ndarray, weights: np.ndarray, title: str) -> Figure:
     """Draws `(heads, q, k)`, `(q, k)` or `(k,)` on the image: the mean, and that of 4 queries."""
-    weights = np.atleast_2d(weights)
-    heads = weights.reshape(-1, *weights.shape[-2:])
+    weights = np.atleast_2d(weights)  # (q, k) or (heads, q, k)
+    heads = weights.reshape(-1, *weights.shape[-2:])  # (heads, q, k)
     size = round(math.sqrt(math.prod(image.shape[:2]) / heads.shape[-1]))  # of a patch
     queries = [] if heads.shape[1] == 1 else ink(image, size)
     across, scale = 1 + len(queries), drawing.scale_of(heads) if are_negative(heads) else None
@@ -139,7 +139,7 @@ def draw_patches(
     rows, heat = strength(weights, weights.size), {"cmap": theme().heat, "vmin": 0, "vmax": 1}
     if scale:
         rows, (heat, _) = weights, drawing.heat_up_to(**scale)
-    rows = rows.reshape(image.shape[0] // size, image.shape[1] // size)
+    rows = rows.reshape(image.shape[0] // size, image.shape[1] // size)  # (patch rows, columns)
     heat["interpolation"] = "nearest"
     ax.imshow(np.kron(rows, np.ones((size, size))), **heat, alpha=INK)
     ax.set(xticks=[], yticks=[])
@@ -149,7 +149,7 @@ def draw_patches(
 def ink(image: np.ndarray, size: int) -> list[int]:
     """Returns four patches that are not empty, spread over the image."""
     rows, columns = image.shape[0] // size, image.shape[1] // size
-    dark = image.reshape(rows, size, columns, size, -1).sum(axis=(1, 3, 4)).ravel()
+    dark = image.reshape(rows, size, columns, size, -1).sum(axis=(1, 3, 4)).ravel()  # (patches,)
     used = np.flatnonzero(dark > dark.max() / 4)
     return [int(used[i]) for i in np.unique(np.linspace(0, len(used) - 1, 4).astype(int))]
 

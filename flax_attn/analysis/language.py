@@ -33,7 +33,7 @@ def loss_by_position(losses: np.ndarray, name: str) -> Figure:
     """Draws the loss `(seeds, positions)` over the number of known tokens."""
     figure = Picture(figsize=(8.3, 4.2), layout="constrained")
     ax = figure.subplots()
-    known, mean = np.arange(1, losses.shape[1] + 1), losses.mean(axis=0)
+    known, mean = np.arange(1, losses.shape[1] + 1), losses.mean(axis=0)  # (positions,) each
     ax.plot(known, mean, color=BLUE, lw=1.7)
     if len(losses) > 1:
         least, most = losses.min(axis=0), losses.max(axis=0)
@@ -91,13 +91,13 @@ def looks(tokens: Sequence[str], weights: Mapping[str, np.ndarray], name: str) -
     """Draws the weights of the last token: for each block `(heads, t)`, a row for each head."""
     first = max(len(tokens) - SHOWN, 0)
     written = [printable(token) for token in tokens[first:]]
-    rows = np.concatenate([of_heads[:, first:] for of_heads in weights.values()])
+    rows = np.concatenate([of_heads[:, first:] for of_heads in weights.values()])  # (rows, t)
     labels = [
         f"{block}, head {head}"
         for block, of_heads in weights.items()
         for head in range(len(of_heads))
     ]
-    others = rows[:, :-1] if rows.shape[1] > 1 else rows
+    others = rows[:, :-1] if rows.shape[1] > 1 else rows  # without the last token itself
     row, column = map(int, np.unravel_index(np.abs(others).argmax(), others.shape))
     scale = drawing.scale_of(rows, 1.0)
     height = 1.8 + 0.22 * len(labels)

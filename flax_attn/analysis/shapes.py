@@ -153,14 +153,14 @@ def attention_map(signal: np.ndarray, weights: np.ndarray, marks: Marks, title: 
     heat = figure.add_subplot(grid[0, 1])
     across = figure.add_subplot(grid[1, 1], sharex=heat)
     beside = figure.add_subplot(grid[0, 0], sharey=heat)
-    low, high = -0.5, len(signal) - 0.5
+    low, high = -0.5, len(signal) - 0.5  # cells are centred on whole numbers
     scale = scale_of(weights, 1.0)
     colours, _ = heat_up_to(**scale)
     heat.imshow(weights, **colours, aspect="auto", extent=(low, high, high, low))
     positions = np.arange(len(signal))
     across.plot(positions, signal, color=theme().ink, lw=1.2)
     beside.plot(signal, positions, color=theme().ink, lw=1.2)
-    beside.invert_xaxis()
+    beside.invert_xaxis()  # heights rise away from the map
     mark_map(heat, across, beside, marks)
     heat.tick_params(labelbottom=False, labelleft=False)
     frame(heat)

@@ -91,7 +91,7 @@ def wrapped(line: str) -> list[str]:
 
 def add_axes(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
     """Adds axes at a fixed position of a figure, in points."""
-    across, down = figure.get_size_inches() * 72
+    across, down = figure.get_size_inches() * 72  # 72 points an inch
     return figure.add_axes((left / across, bottom / down, width / across, height / down))
 
 

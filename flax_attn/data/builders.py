@@ -84,7 +84,7 @@ class FilesBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             builder=self,
             description=self.__doc__,
             features=tfds.features.FeaturesDict(self.FEATURES),
-            disable_shuffling=True,
+            disable_shuffling=True,  # rows stay in the order of the files
         )
 
     def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _prepare(builder: FilesBuilder) -> None:
     """Prepares a data set, or leaves nothing behind."""
     tfds.disable_progress_bar()
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints what it prepares
             builder.download_and_prepare()
     except Exception as error:  # tensorflow-datasets wraps what the reading of a file raises
         if isinstance(error, FileExistsError) and builder.data_path.exists():
@@ -199,5 +199,5 @@ def _prepare(builder: FilesBuilder) -> None:
 def _rows(builder: FilesBuilder, split: str) -> list[dict]:
     source = builder.as_data_source(split=split)  # pyright: ignore
     rows = source.__getitems__(range(len(source))) if len(source) else []
-    decoded = lambda value: value.decode() if isinstance(value, bytes) else value
+    decoded = lambda value: value.decode() if isinstance(value, bytes) else value  # texts are bytes
     return [{key: decoded(value) for key, value in row.items()} for row in rows]

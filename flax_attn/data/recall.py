@@ -44,15 +44,15 @@ def generate(key: Key[Array, ""], number: int, num_keys: int, writes: int) -> In
         newest = jnp.zeros(num_keys, int).at[which].max(jnp.arange(num_pairs))  # (k,)
         pairs = jnp.stack([keys[which], values], axis=1)  # (p, 2)
         answers = jnp.stack([keys, values[newest]], axis=1)  # (k, 2)
-        answers = jax.random.permutation(of_queries, answers)
-        question = jnp.array([SYMBOLS.index(QUESTION)])
-        return jnp.concatenate([pairs.ravel(), question, answers.ravel()])
+        answers = jax.random.permutation(of_queries, answers)  # (k, 2), in any order
+        question = jnp.array([SYMBOLS.index(QUESTION)])  # (1,)
+        return jnp.concatenate([pairs.ravel(), question, answers.ravel()])  # (t,)
 
-    keys = jax.random.split(jax.random.fold_in(key, num_keys), number)
-    return jax.vmap(line)(keys)
+    keys = jax.random.split(jax.random.fold_in(key, num_keys), number)  # one for each line
+    return jax.vmap(line)(keys)  # (n, t)
 
 
 def lines(seed: int, number: int, num_keys: int, writes: int) -> list[str]:
     """Generates lines of text."""
-    tokens = np.asarray(generate(jax.random.key(seed), number, num_keys, writes))
+    tokens = np.asarray(generate(jax.random.key(seed), number, num_keys, writes))  # (n, t)
     return ["".join(row) for row in np.array([*SYMBOLS])[tokens].tolist()]

@@ -68,7 +68,7 @@ def propose(key: Key[Array, ""], number: int | Int[Array, ""], most: int) -> Sha
     Centres, heights and widths are independent and uniform over their ranges.
     """
     ranges = (CENTER_RANGE, HEIGHT_RANGE, WIDTH_RANGE)
-    words = _words(key, 12 * number, 12 * most)
+    words = _words(key, 12 * number, 12 * most)  # (12 most,)
     parts = [jax.lax.dynamic_slice(words, (4 * i * number,), (4 * most,)) for i in range(3)]
     uniform = [(part.reshape(most, 4) >> 8).astype(jnp.float32) / 2**24 for part in parts]
     return ShapeBatch(*(low + (high - low) * u for (low, high), u in zip(ranges, uniform)))
@@ -81,12 +81,12 @@ def collide(shapes: ShapeBatch) -> Bool[Array, " n"]:
     is an interval of grid points and two of them meet when neither ends before the other begins.
     Nothing is rasterised.
     """
-    reach = shapes.widths / 2 + jnp.array([[0.5, 0.5, 0.0, 0.0]])
+    reach = shapes.widths / 2 + jnp.array([[0.5, 0.5, 0.0, 0.0]])  # (n, 4)
     first = jnp.floor(shapes.centers - reach)  # the point before the first one covered
-    last = jnp.ceil(shapes.centers + reach) - 1
+    last = jnp.ceil(shapes.centers + reach) - 1  # (n, 4)
     pairs = [(i, j) for i in range(4) for j in range(i)]
     meet = [(first[:, i] <= last[:, j]) & (first[:, j] <= last[:, i]) for i, j in pairs]
-    return functools.reduce(jnp.logical_or, meet)
+    return functools.reduce(jnp.logical_or, meet)  # (n,)
 
 
 def is_left(shapes: ShapeBatch) -> Bool[Array, "n 4"]:
@@ -95,22 +95,22 @@ def is_left(shapes: ShapeBatch) -> Bool[Array, "n 4"]:
     Every pair is compared once. XLA may compute a centre twice, and round it differently, so a
     centre must not be compared with itself.
     """
-    number_before = [jnp.zeros(len(shapes.centers), int)] * 4
+    number_before = [jnp.zeros(len(shapes.centers), int)] * 4  # (n,) each
     for i, j in itertools.combinations(range(4), 2):
         i_is_first = shapes.centers[:, i] < shapes.centers[:, j]
         number_before[j] += i_is_first
         number_before[i] += ~i_is_first
-    return jnp.stack(number_before, axis=-1) < 2
+    return jnp.stack(number_before, axis=-1) < 2  # (n, 4)
 
 
 def target_heights(shapes: ShapeBatch, task: str) -> Float[Array, "n 4"]:
     """Averages heights over each shape's group: its kind (`by_shape`) or side (`by_location`)."""
     if task == "by_shape":
-        return jnp.repeat(shapes.heights.reshape(-1, 2, 2).mean(axis=-1), 2, axis=-1)
+        return jnp.repeat(shapes.heights.reshape(-1, 2, 2).mean(axis=-1), 2, axis=-1)  # (n, 4)
     left = is_left(shapes)
-    mean_left = jnp.where(left, shapes.heights, 0).sum(axis=-1, keepdims=True) / 2
-    mean_right = jnp.where(left, 0, shapes.heights).sum(axis=-1, keepdims=True) / 2
-    return jnp.where(left, mean_left, mean_right)
+    mean_left = jnp.where(left, shapes.heights, 0).sum(axis=-1, keepdims=True) / 2  # (n, 1)
+    mean_right = jnp.where(left, 0, shapes.heights).sum(axis=-1, keepdims=True) / 2  # (n, 1)
+    return jnp.where(left, mean_left, mean_right)  # (n, 4)
 
 
 def is_valid(
@@ -125,10 +125,10 @@ def is_valid(
     check_names(task, height_rule)
     heights = shapes.heights
     if task == "by_location":
-        levels = target_heights(shapes, task)
-        differ = levels.max(axis=-1) - levels.min(axis=-1) > MIN_DIFFERENCE
+        levels = target_heights(shapes, task)  # (n, 4)
+        differ = levels.max(axis=-1) - levels.min(axis=-1) > MIN_DIFFERENCE  # (n,)
     else:
-        differ = jnp.abs(heights[:, 0] - heights[:, 1]) > MIN_DIFFERENCE
+        differ = jnp.abs(heights[:, 0] - heights[:, 1]) > MIN_DIFFERENCE  # (n,)
         if height_rule == "both":
             differ &= jnp.abs(heights[:, 2] - heights[:, 3]) > MIN_DIFFERENCE
     return differ & ~collide(shapes)
@@ -159,8 +159,8 @@ def sample(
         proposals = propose(block_key, block_size, most_proposals)
         valid = is_valid(proposals, task=task, height_rule=height_rule) & (numbers < block_size)
         # row i takes the (i - count + 1)-th valid one
-        source = jnp.searchsorted(jnp.cumsum(valid), rows - count + 1)
-        fresh = (rows >= count) & (source < block_size)
+        source = jnp.searchsorted(jnp.cumsum(valid), rows - count + 1)  # (rows,)
+        fresh = (rows >= count) & (source < block_size)  # (rows,)
         inside = jnp.minimum(source, most_proposals - 1)
         merge = lambda new, old: jnp.where(fresh[:, None], new[inside], old)
         return key, count + valid.sum(dtype=count.dtype), jax.tree.map(merge, proposals, filled)
@@ -176,14 +176,14 @@ def draw(shapes: ShapeBatch, heights: Float[Array, "n 4"]) -> Float[Array, "n 10
 
     A triangle is `relu(h - relu(|t - c| - 1/2) * 2h/w)`; a box is `h` where `|t - c| < w/2`.
     """
-    time = jnp.arange(LENGTH, dtype=heights.dtype)[None, :]
+    time = jnp.arange(LENGTH, dtype=heights.dtype)[None, :]  # (1, 100)
     signals = []
     for i in range(4):
         sizes = (shapes.centers, heights, shapes.widths)
-        center, height, width = (array[:, i : i + 1] for array in sizes)
-        distance = jnp.abs(time - center)
+        center, height, width = (array[:, i : i + 1] for array in sizes)  # (n, 1) each
+        distance = jnp.abs(time - center)  # (n, 100)
         triangle = jax.nn.relu(height - jax.nn.relu(distance - 0.5) * 2 * height / width)
-        box = jnp.where(2 * distance < width, height, 0.0)
+        box = jnp.where(2 * distance < width, height, 0.0)  # (n, 100)
         signals.append(triangle if i < 2 else box)
     return functools.reduce(jnp.maximum, signals)
 
@@ -232,9 +232,9 @@ def _generate(
     # work, so this nearly halves it.
     words = _words(noise_key, LENGTH * sizes[0], LENGTH * most[0]).reshape(most[0], LENGTH)
     noise = lambda bits: (bits.astype(jnp.float32) + 0.5) * (NOISE / 2**16) - NOISE / 2
-    inputs = draw(shapes, shapes.heights) + noise(words >> 16)
-    targets = draw(shapes, target_heights(shapes, task)) + noise(words & 0xFFFF)
-    return Examples(inputs[..., None], targets[..., None], shapes)
+    inputs = draw(shapes, shapes.heights) + noise(words >> 16)  # (n, 100)
+    targets = draw(shapes, target_heights(shapes, task)) + noise(words & 0xFFFF)  # (n, 100)
+    return Examples(inputs[..., None], targets[..., None], shapes)  # (n, 100, 1), (n, 100, 1)
 
 
 def splits(
@@ -261,10 +261,10 @@ def _generate_splits(
 
     All are drawn by the same equations, of the largest, which are compiled once.
     """
-    keys = jax.random.split(jax.random.key(seed), len(sizes))
+    keys = jax.random.split(jax.random.key(seed), len(sizes))  # a key for each split
     pairs = [(number, _block_size(number, task, height_rule)) for _, number in sizes]
     make = lambda one: _generate(one[0], (one[1], one[2]), max(pairs), task, height_rule)
-    drawn = jax.lax.map(make, (keys, *map(jnp.array, zip(*pairs))))
+    drawn = jax.lax.map(make, (keys, *map(jnp.array, zip(*pairs))))  # (splits, most, ...)
     cut = lambda i, number: jax.tree.map(lambda leaf: leaf[i, :number], drawn)
     return {name: cut(i, number) for i, (name, number) in enumerate(sizes)}
 
@@ -277,8 +277,8 @@ def _words(key: Key[Array, ""], total: int | Int[Array, ""], most: int) -> UInt3
     """
     counts = jnp.arange(most // 2, dtype=jnp.uint32)
     half = jnp.uint32(total // 2)
-    blocks = jnp.concatenate([counts, counts + half])
-    words = threefry_2x32(jax.random.bits(key, (2,), jnp.uint32), blocks)
+    blocks = jnp.concatenate([counts, counts + half])  # (most,)
+    words = threefry_2x32(jax.random.bits(key, (2,), jnp.uint32), blocks)  # (most,)
     if isinstance(total, int):
         return words
     return jax.lax.dynamic_update_slice(words, words[most // 2 :], (half,))

@@ -41,7 +41,7 @@ def of_words(train: list[str], test: list[str]) -> Features | None:
     try:
         return Features("TF-IDF", vectorizer.fit_transform(train), vectorizer.transform(test))
     except ValueError:
-        return None
+        return None  # no word has two letters
 
 
 def of_pixels(train: np.ndarray, test: np.ndarray) -> Features:
@@ -53,18 +53,18 @@ def of_signals(train: np.ndarray, test: np.ndarray) -> Features:
     """Takes all values of signals, and for each channel what sums it up, in standard units."""
     columns = [np.hstack([rows.reshape(len(rows), -1), summed_up(rows)]) for rows in (train, test)]
     with warnings.catch_warnings(action="ignore"):  # a point that no signal reaches
-        mean, std = np.nanmean(columns[0], axis=0), np.nanstd(columns[0], axis=0)
+        mean, std = np.nanmean(columns[0], axis=0), np.nanstd(columns[0], axis=0)  # (features,)
     scaled = [np.nan_to_num((rows - mean) / np.where(std > 0, std, 1)) for rows in columns]
     return Features("values and their summary", *scaled)
 
 
 def summed_up(signals: Float[np.ndarray, "n t c"]) -> Float[np.ndarray, "n features"]:
     """Computes the extremes of each channel and their places, its mean, deviation and roughness."""
-    steps = np.abs(np.diff(signals, axis=1, append=signals[:, -1:]))
+    steps = np.abs(np.diff(signals, axis=1, append=signals[:, -1:]))  # (n, t, c): |x_{t+1} - x_t|
     with warnings.catch_warnings(action="ignore"):  # of a single point there is no step
         parts = (np.nanmin, np.nanmax, np.nanargmin, np.nanargmax, np.nanmean, np.nanstd)
         columns = [part(signals, axis=1) for part in parts] + [np.nanmean(steps, axis=1)]
-    return np.hstack(columns)
+    return np.hstack(columns)  # (n, 7 c)
 
 
 def predicted(
@@ -91,5 +91,5 @@ def predicted(
     with warnings.catch_warnings(action="ignore"):
         model.fit(features.train[rows], targets[rows])
     few = f", trained on {len(rows):,}" if len(rows) < len(targets) else ""
-    answers = np.asarray(model.predict(features.test))
+    answers = np.asarray(model.predict(features.test))  # (n,) or (n, outputs)
     return {f"{kind} regression on {features.of}{few}": answers}

@@ -47,7 +47,7 @@ def student(scores: Float[np.ndarray, " n"]) -> Interval:
     """Computes the mean of scores and its interval by Student's t."""
     number, mean, z = len(scores), float(scores.mean()), NORMAL
     # the quantile of t by its expansion in the degrees of freedom
-    quantile = z + (z**3 + z) / 4 / (number - 1)
+    quantile = z + (z**3 + z) / 4 / (number - 1)  # (Abramowitz and Stegun, 26.7.5)
     quantile += (5 * z**5 + 16 * z**3 + 3 * z) / 96 / (number - 1) ** 2
     half = float(quantile * scores.std(ddof=1) / np.sqrt(number))
     return {"mean": mean, "low": mean - half, "high": mean + half}
@@ -61,7 +61,7 @@ def against(metric: str, name: str, own: np.ndarray, other: np.ndarray) -> Besid
     """
     gains = own - other if metric in RISING else other - own
     gain = student(np.append(gains, [1, -1]) if metric in HITS else gains)
-    gain["mean"] = float(gains.mean())
+    gain["mean"] = float(gains.mean())  # of the real examples, without the two
     return {"name": name, "mean": float(other.mean()), "gain": gain}
 
 

@@ -65,12 +65,12 @@ def changes(
             alike = {i: rows for i, rows in made.items() if rows["tokens"].shape[1] == length}
             of_texts = list(alike.values())
             joined = jax.tree.map(lambda *rows: np.concatenate(rows), *of_texts)
-            shares = shares_of(model, params, joined)
+            shares = shares_of(model, params, joined)  # (rows of all texts, classes)
             ends = np.cumsum([len(rows["tokens"]) for rows in of_texts])
             for i, part in zip(alike, np.split(shares, ends[:-1])):
-                change = part[1:] - part[0]
-                is_around = np.isin(made[i]["tokens"][0, : len(change)], around)
-                results[i] = np.where(is_around[:, None], np.nan, change)
+                change = part[1:] - part[0]  # (tokens, classes); row 0 is the whole text
+                is_around = np.isin(made[i]["tokens"][0, : len(change)], around)  # (tokens,)
+                results[i] = np.where(is_around[:, None], np.nan, change)  # (tokens, classes)
     return [results[i] for i in range(len(texts))]
 
 
@@ -92,21 +92,21 @@ def leaving_out(encoder: Texts, text: str) -> dict[str, np.ndarray]:
     if encoder.pairs is not None and words == text.split():
         fewer = [words, *([*words[:i], *words[i + 1 :]] for i in range(length))]
         numbers = [encoder.pairs.encode(ngrams.pairs(" ".join(row))) for row in fewer]
-        rows["pairs"], _ = pad(numbers, rounded(length))
+        rows["pairs"], _ = pad(numbers, rounded(length))  # (1 + length, pairs)
     return rows | {"lengths": np.array([length, *[length - 1] * length], np.int32)}
 
 
 def without(array: np.ndarray, i: int) -> np.ndarray:
     """Removes the entry of a token from an array. Padding comes to its end."""
-    return np.concatenate([np.delete(array, i, axis=0), np.zeros_like(array[:1])])
+    return np.concatenate([np.delete(array, i, axis=0), np.zeros_like(array[:1])])  # (tokens, ...)
 
 
 def shares_of(
     model: nn.Module, params: Sequence[Params], inputs: dict[str, np.ndarray]
 ) -> np.ndarray:
     """Computes the probabilities `(n, classes)`, the mean over the seeds."""
-    logits = [forward(model, one, inputs) for one in params]
-    shares = np.mean([probabilities(one) for one in logits], axis=0)
+    logits = [forward(model, one, inputs) for one in params]  # (n, classes) each
+    shares = np.mean([probabilities(one) for one in logits], axis=0)  # (n, classes)
     check_finite(shares)
     return shares
 
@@ -145,7 +145,7 @@ def add_parts(
         best = names.index(next(iter(row["classes"])))
         covered = task.inputs.covered(array)
         shares = outputs_of(predict(np.stack([array, *covered.values()])))[:, best]
-        changes = (shares[1:] - shares[0]).tolist()
+        changes = (shares[1:] - shares[0]).tolist()  # (parts,)
         row["parts"] = [{"token": part, "change": one} for part, one in zip(covered, changes)]
 
 
@@ -191,7 +191,7 @@ def words_by_class(
     }
     every = np.concatenate([*by_word.values()]) if by_word else np.zeros((1, len(names)))
     deviations = every.std(axis=0)  # (classes,)
-    usual = every.mean(axis=0)
+    usual = every.mean(axis=0)  # (classes,)
     quantile = NormalDist().inv_cdf(1 - 0.025 / max(len(means) * len(names), 1))
     table: dict[str, list[Mattered]] = {}
     for i, name in enumerate(names):

@@ -35,14 +35,14 @@ def of_series(model: nn.Module, params: Params, inputs: Inputs) -> Array:
 
     def one_step(state: Array, x: Array) -> tuple[Array, Array]:
         with Lens(normalizer=as_they_are):
-            _, scored = apply(state, x, method="step")
+            _, scored = apply(state, x, method="step")  # the next state is of scores, not used
         state, _ = apply(state, x, method="step")
         return state, scored.weights
 
     inputs = jnp.asarray(inputs)
     start = apply(inputs, method="start")
-    _, scores = jax.lax.scan(one_step, start, jnp.swapaxes(inputs, 0, 1))
-    return jnp.swapaxes(scores, 0, 1)
+    _, scores = jax.lax.scan(one_step, start, jnp.swapaxes(inputs, 0, 1))  # (t, b, series)
+    return jnp.swapaxes(scores, 0, 1)  # (b, t, series)
 
 
 def of_translations(
@@ -54,17 +54,17 @@ def of_translations(
 
     def one_step(state: Tree, token: Array) -> tuple[Tree, Array]:
         with Lens(normalizer=as_they_are):
-            _, _, scores = apply(state, token, memory, method="decode_step")
+            _, _, scores = apply(state, token, memory, method="decode_step")  # scores (b, n, s)
         _, state, _ = apply(state, token, memory, method="decode_step")
         return state, scores
 
     batch, number, _ = tokens.shape
     state = apply(memory, tokens.shape[-1], method="start")
     widen = lambda leaf: jnp.broadcast_to(leaf, (batch, number, *leaf.shape[2:]))
-    state = jax.tree.map(widen, state)
+    state = jax.tree.map(widen, state)  # (b, n, ...)
     before = jnp.concatenate([jnp.full_like(tokens[..., :1], end), tokens[..., :-1]], axis=-1)
-    _, scores = jax.lax.scan(one_step, state, jnp.moveaxis(before, -1, 0))
-    return jnp.moveaxis(scores, 0, 2)
+    _, scores = jax.lax.scan(one_step, state, jnp.moveaxis(before, -1, 0))  # (t, b, n, s)
+    return jnp.moveaxis(scores, 0, 2)  # (b, n, t, s)
 
 
 def has_scores(model: nn.Module) -> bool:

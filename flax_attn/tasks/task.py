@@ -99,7 +99,7 @@ class Task:
             )
         inputs = cls.input_class.fit(data, raw, cls.target_class.name == "signal")
         target = cls.target_class.fit(data, raw, recipe, inputs)
-        if data.subset:
+        if data.subset:  # fitted on all rows; only training has fewer
             used = {"train": raw.splits["train"].first(data.subset)}
             raw = raw._replace(splits=raw.splits | used)
         batches = {name: target.batch(rows) for name, rows in raw.splits.items() if len(rows[0])}
@@ -182,7 +182,7 @@ class Task:
         self, model: nn.Module, params: Sequence[Params], arrays: Inputs
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Computes the outputs and the attention of encoded inputs."""
-        padded = self.inputs.to_size(arrays)
+        padded = self.inputs.to_size(arrays)  # to one of few sizes: few programs
         params = params[:1] if self.target.of_first_seed else params
 
         def compute(batch: Inputs) -> Tree:
@@ -250,7 +250,7 @@ def row_lengths(rows: Batch) -> Int[np.ndarray, " n"] | None:
     if not isinstance(inputs, dict):
         return None
     lengths = [np.asarray(array) for key, array in inputs.items() if key.endswith("lengths")]
-    return np.max(lengths, axis=0) if lengths else None
+    return np.max(lengths, axis=0) if lengths else None  # (n,)
 
 
 def for_buckets(rows: Batch, num_buckets: int) -> Batch:
@@ -259,6 +259,6 @@ def for_buckets(rows: Batch, num_buckets: int) -> Batch:
         return rows
     lengths = row_lengths(rows)
     assert lengths is not None
-    order = np.argsort(lengths, kind="stable")
+    order = np.argsort(lengths, kind="stable")  # (n,), equal lengths in their order
     ordered: Batch = jax.tree.map(lambda array: array[order], rows)
     return ordered

@@ -75,9 +75,9 @@ class Images(Input):
         """Adds a batch axis to one image. Grey images get the channels of a model for colours."""
         images = real_numbers(source, inputs)
         is_coloured = images.ndim == 3 and images.shape[-1] == self.channels > 1
-        images = images[None] if images.ndim == 2 or is_coloured else images
+        images = images[None] if images.ndim == 2 or is_coloured else images  # a batch of one
         if images.ndim == 3 and self.channels > 1:
-            images = np.repeat(images[..., None], self.channels, axis=-1)
+            images = np.repeat(images[..., None], self.channels, axis=-1)  # (n, height, width, 3)
         return images
 
     def scaled(self, inputs: UserInput, source: str = "the inputs") -> np.ndarray:
@@ -102,7 +102,7 @@ class Images(Input):
 
     def covered(self, row: np.ndarray) -> dict[str, np.ndarray]:
         """Paints one cell of a grid after another with the median of each colour."""
-        ground, made = np.median(row, axis=(0, 1)), {}
+        ground, made = np.median(row, axis=(0, 1)), {}  # (channels,) or one number
         rows, columns = (np.linspace(0, side, CELLS + 1).astype(int) for side in row.shape[:2])
         for i, (top, bottom) in enumerate(itertools.pairwise(rows), 1):
             for j, (left, right) in enumerate(itertools.pairwise(columns), 1):

@@ -126,7 +126,7 @@ class Pairs(Input):
     def encode(self, raw: UserInput) -> Inputs:
         """Encodes sources as tokens `(n, s)` and lengths `(n,)`."""
         prepared = [self.clean(self.data.prepare(text)) for text in raw]
-        tokens, lengths = pad([self.source.encode(text) for text in prepared])
+        tokens, lengths = pad([self.source.encode(text) for text in prepared])  # (n, s), (n,)
         return {"source": tokens, "source_lengths": lengths}
 
     def rows(self, pairs: Columns) -> Batch:
@@ -141,8 +141,8 @@ class Pairs(Input):
                 f"{source} and {target} for '{pairs.inputs[unfit[0]][:40]}', and {len(unfit)} such "
                 f"pairs in all, the longest with {lengths.max()}; raise it, or take them out"
             )
-        tokens, target_lengths = pad([[self.end, *target] for target in targets])
-        labels, _ = pad([[*target, self.end] for target in targets])
+        tokens, target_lengths = pad([[self.end, *target] for target in targets])  # (n, t), (n,)
+        labels, _ = pad([[*target, self.end] for target in targets])  # (n, t)
         inputs |= {"target": tokens, "target_lengths": target_lengths}
         return {"inputs": inputs, "targets": labels}
 

@@ -141,7 +141,7 @@ class Signals(Input):
             rows = contents.signals(source, [inputs] if is_point else inputs)
             fits = rows.shape[-1] == channels
             require(fits, f"signals of {channels} channels in {source}, got {rows.shape[-1]}")
-            longest = int(is_within(rows).sum(axis=1).max())
+            longest = int(is_within(rows).sum(axis=1).max())  # of the longest signal
             require(longest <= length, f"at most {length} points in {source}, got {longest}")
             return contents.lengthened(list(rows[:, :longest]), length)
         signals = float32(source, inputs)
@@ -163,7 +163,7 @@ class Signals(Input):
         ends = np.linspace(0, length, max(2, min(length, STRETCHES)) + 1).astype(int)
         made = {}
         for first, last in zip(ends, ends[2:]):
-            outer = [max(first - 1, 0), min(last, length - 1)]
+            outer = [max(first - 1, 0), min(last, length - 1)]  # the points beside the part
             line = np.linspace(row[outer[0]], row[outer[1]], last - first + 2)[1:-1]
             made[f"points {first} to {last - 1}"] = np.concatenate([row[:first], line, row[last:]])
         return made

@@ -109,10 +109,10 @@ class Texts(Input):
         inputs = {"tokens": tokens, "lengths": lengths}
         if self.pairs is not None:
             pairs = [self.pairs.encode(ngrams.pairs(text)) for text in texts]
-            inputs["pairs"], _ = pad(pairs, tokens.shape[1])
+            inputs["pairs"], _ = pad(pairs, tokens.shape[1])  # (n, t)
         if size := self.data.num_ngrams:
             shape = *tokens.shape, ngrams.A_WORD
-            inputs["ngrams"] = np.zeros(shape, np.min_scalar_type(size - 1))
+            inputs["ngrams"] = np.zeros(shape, np.min_scalar_type(size - 1))  # (n, t, A_WORD)
             for row, text, length in zip(inputs["ngrams"], texts, lengths):
                 row[:length] = ngrams.character_ngrams(self.tokenizer.split(text)[:length], size)
         return inputs

@@ -76,7 +76,7 @@ class Passages(Input):
         if not self.data.by_line:
             tokens = self.tokenizer.encode(text)
             number = -(-max(len(tokens) - 1, 0) // length)
-            padded = np.zeros(number * length + 1, np.int32)
+            padded = np.zeros(number * length + 1, np.int32)  # (n max_length + 1,)
             padded[: len(tokens)] = tokens[: len(padded)]
             shape = number, length
             return {"inputs": padded[:-1].reshape(shape), "targets": padded[1:].reshape(shape)}
@@ -89,7 +89,7 @@ class Passages(Input):
         return {"inputs": inputs, "targets": targets}
 
     def encode(self, raw: UserInput) -> Inputs:
-        tokens, _ = pad([self.last(text) for text in raw], self.data.max_length)
+        tokens, _ = pad([self.last(text) for text in raw], self.data.max_length)  # (n, max_length)
         return tokens
 
     def encoded(self, text: str) -> list[int]:

@@ -178,7 +178,7 @@ class Target(abc.ABC):
 
 def probabilities(logits: Tree) -> np.ndarray:
     """Computes the softmax of logits."""
-    return np.asarray(jax.nn.softmax(jax.numpy.asarray(logits), axis=-1))
+    return np.asarray(jax.nn.softmax(jax.numpy.asarray(logits), axis=-1))  # (..., classes)
 
 
 def with_penalty(loss: Array, aux: Tree, mask: Array) -> Array:
@@ -192,7 +192,7 @@ def token_loss(recipe: Recipe, outputs: Array, batch: Batch, train: bool) -> Los
     Padding counts nothing. In training, labels are smoothed.
     """
     labels, smoothing = batch["targets"], recipe.label_smoothing
-    mask = (labels > 0) & mask_of(batch, len(labels))[:, None]
+    mask = (labels > 0) & mask_of(batch, len(labels))[:, None]  # (b, t)
     error = token_cross_entropy(outputs, labels, mask)
     hits = weighted_mean(largest(outputs, labels).astype(outputs.dtype), mask)
     loss = token_cross_entropy(outputs, labels, mask, smoothing) if train and smoothing else error

@@ -103,7 +103,7 @@ class Classes(Target):
     def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
         recipe, logits, labels = self.recipe, logits_of(outputs), batch["targets"]  # (b, classes)
         weights = jnp.array(self.weights, jnp.float32) if recipe.class_weights else None
-        mask = mask_of(batch, len(logits))
+        mask = mask_of(batch, len(logits))  # (b,)
         error = smoothed = cross_entropy(logits, labels, mask, weights)
         if train:
             smoothed = cross_entropy(logits, labels, mask, weights, recipe.label_smoothing)
@@ -112,7 +112,7 @@ class Classes(Target):
 
     def decode(self, outputs: Sequence[Array | np.ndarray]) -> Array:
         logits = jnp.stack([logits_of(jnp.asarray(one)) for one in outputs])  # (seeds, b, classes)
-        return jax.nn.softmax(logits, axis=-1).mean(axis=0)
+        return jax.nn.softmax(logits, axis=-1).mean(axis=0)  # (b, classes)
 
     def predicted(self, outputs: np.ndarray, inputs: UserInput) -> Prediction:
         best = [self.names[i] for i in outputs.argmax(axis=-1)]
@@ -124,7 +124,7 @@ class Classes(Target):
         logits = np.stack([logits_of(one) for one in outputs])  # (seeds, n, classes)
         every = jnp.ones(len(targets), bool)
         count = lambda one: confusion(jnp.asarray(one), jnp.asarray(targets), every).matrix
-        matrices = np.stack([np.asarray(count(one)) for one in logits])
+        matrices = np.stack([np.asarray(count(one)) for one in logits])  # (seeds, classes, classes)
         scores = [np.asarray(one).mean(axis=0) for one in class_scores(jnp.asarray(matrices))]
         by_class = {
             name: dict(zip(("precision", "recall", "f1"), (float(one[i]) for one in scores)))
@@ -137,10 +137,10 @@ class Classes(Target):
             metrics = {f"ensemble/test/{name}": [float(one)] for name, one in together.items()}
         arrays = {
             "targets": targets[:shown],
-            "predictions": probabilities(logits[0, :shown]),
-            "confusion": matrices.sum(axis=0).astype(np.int64),
+            "predictions": probabilities(logits[0, :shown]),  # (shown, classes)
+            "confusion": matrices.sum(axis=0).astype(np.int64),  # (classes, classes)
         }
-        hits = (logits.argmax(axis=-1) == targets).mean(axis=0)
+        hits = (logits.argmax(axis=-1) == targets).mean(axis=0)  # (n,), the mean over seeds
         return Evaluation(arrays, metrics, {"classes": by_class}, scores={"accuracy": hits})
 
     def baselines(self, raw: Raw) -> dict[str, ExampleScores]:
@@ -156,13 +156,13 @@ class Classes(Target):
         tokens, (_, attention) = describe_tokens(prediction), first_attention(prediction)
         for i, (name, shares) in enumerate(zip(names, outputs_of(prediction))):
             most = len(shares) if len(shares) <= MOST_DESCRIBED else replies.MOST_CLASSES
-            order = np.argsort(-shares, kind="stable")[:most]
+            order = np.argsort(-shares, kind="stable")[:most]  # equal ones keep their order
             row: JsonObject = {"input": name}
             row["classes"] = {prediction.names[k]: float(shares[k]) for k in order}
             if attention is not None and tokens:
                 row["tokens"] = tokens[i]
             elif attention is not None:
-                by_key = attention[i].reshape(-1, attention.shape[-1]).mean(axis=0)
+                by_key = attention[i].reshape(-1, attention.shape[-1]).mean(axis=0)  # (k,)
                 row[self.inputs.places] = by_key.tolist()
             rows.append(row)
         return rows
@@ -236,15 +236,15 @@ def recalls(counts: np.ndarray, names: list[str], num_seeds: int) -> list[str]:
 
     `counts` are of true classes, downwards, predicted as classes, across, over `num_seeds` seeds.
     """
-    of_class = counts.sum(axis=1)
-    shares = np.diag(counts) / np.maximum(of_class, 1)
+    of_class = counts.sum(axis=1)  # (classes,)
+    shares = np.diag(counts) / np.maximum(of_class, 1)  # (classes,)
     by_recall: list[int] = [i for i in np.argsort(shares, kind="stable").tolist() if of_class[i]]
     listed = [f"{shortened(names[i])}: {shares[i]:.2f}" for i in by_recall[:MOST_RECALLS]]
     least = f" of the lowest {MOST_RECALLS} of {len(by_recall)} classes"
     told = [f"recall{least if len(by_recall) > MOST_RECALLS else ''}: {', '.join(listed)}"]
     never = [i for i in by_recall if not counts[:, i].any()]
     if never:
-        tested = of_class // num_seeds
+        tested = of_class // num_seeds  # counts are over all seeds
         named = [f"{shortened(names[i])} ({tested[i]} test examples)" for i in never]
         more = [f"and {len(never) - MOST_RECALLS} more"] * (len(never) > MOST_RECALLS)
         told.append(f"never predicted: {', '.join(named[:MOST_RECALLS] + more)}")
@@ -253,7 +253,7 @@ def recalls(counts: np.ndarray, names: list[str], num_seeds: int) -> list[str]:
 
 def logits_of(outputs: Tree) -> Tree:
     """Returns logits `(b, classes)`, of `(b, t, classes)` the mean over positions."""
-    return outputs.mean(axis=1) if outputs.ndim == 3 else outputs
+    return outputs.mean(axis=1) if outputs.ndim == 3 else outputs  # (b, classes)
 
 
 def are_numbers(labels: UserInput) -> bool:

@@ -79,19 +79,19 @@ class Number(Target):
     def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
         mask, predicted = mask_of(batch, len(outputs)), number_of(outputs)  # (b,)
         error = squared_error(predicted, batch["targets"], mask)
-        distance = jnp.abs(predicted - batch["targets"]) * self.normalization.std
+        distance = jnp.abs(predicted - batch["targets"]) * self.normalization.std  # (b,)
         loss = with_penalty(error.compute(), aux, mask)
         return loss, {"mse": error, "mae": weighted_mean(distance, mask)}
 
     def decode(self, outputs: Sequence[Array | np.ndarray]) -> Array:
         numbers = jnp.stack([number_of(jnp.asarray(one)) for one in outputs])  # (seeds, b)
-        return self.normalization.undo(numbers.mean(axis=0))
+        return self.normalization.undo(numbers.mean(axis=0))  # (b,)
 
     def results(
         self, outputs: Sequence[np.ndarray], targets: np.ndarray, shown: int, raw: UserInput
     ) -> Evaluation:
         predicted, right = np.asarray(self.decode(outputs)), self.normalization.undo(targets)
-        distances = [np.abs(np.asarray(self.decode([one])) - right) for one in outputs]
+        distances = [np.abs(np.asarray(self.decode([one])) - right) for one in outputs]  # (n,) each
         arrays = {"targets": right[:NUM_POINTS], "predictions": predicted[:NUM_POINTS]}
         metrics = {}
         if len(outputs) > 1:
@@ -159,5 +159,5 @@ class Number(Target):
 
 def number_of(outputs: Tree) -> Tree:
     """Returns the number `(b,)` of outputs `(b, 1)`, or of `(b, t, 1)` by their mean over t."""
-    number = outputs[..., 0]
-    return number.mean(axis=1) if number.ndim == 2 else number
+    number = outputs[..., 0]  # (b,) or (b, t)
+    return number.mean(axis=1) if number.ndim == 2 else number  # (b,)

@@ -58,7 +58,7 @@ class Signal(Target):
         return self.inputs.normalize(raw)
 
     def loss(self, outputs: Array, aux: Tree, batch: Batch, train: bool) -> LossAndMetrics:
-        mask = mask_of(batch, len(outputs))
+        mask = mask_of(batch, len(outputs))  # (b,)
         error = squared_error(outputs, batch["targets"], mask)
         metrics: dict[str, Metric] = {"mse": error}
         if self.relevant is not None:
@@ -68,7 +68,7 @@ class Signal(Target):
 
     def decode(self, outputs: Sequence[Array | np.ndarray]) -> Array:
         first, normalization = jnp.asarray(outputs[0]), self.inputs.normalization  # (b, t, d)
-        return first if normalization is None else normalization.undo(first)
+        return first if normalization is None else normalization.undo(first)  # (b, t, d)
 
     def predicted(self, outputs: np.ndarray, inputs: UserInput) -> Prediction:
         """Returns signals in the shape of the inputs where they have as many numbers."""
@@ -78,15 +78,15 @@ class Signal(Target):
     def results(
         self, outputs: Sequence[np.ndarray], targets: np.ndarray, shown: int, raw: UserInput
     ) -> Evaluation:
-        first = np.asarray(self.decode([outputs[0][:shown]]))
-        scores = np.mean([self.errors(one, targets) for one in outputs], axis=0)
+        first = np.asarray(self.decode([outputs[0][:shown]]))  # (shown, t, d)
+        scores = np.mean([self.errors(one, targets) for one in outputs], axis=0)  # (n,)
         arrays = {"targets": np.asarray(raw[:shown]), "predictions": first}
         return Evaluation(arrays, scores={"mse": scores})
 
     def errors(self, outputs: Tree, targets: Tree) -> np.ndarray:
         """Computes the mean squared error of each signal, in normalized units."""
-        squares = np.square(np.asarray(outputs) - np.asarray(targets))
-        return squares.reshape(len(squares), -1).mean(axis=1)
+        squares = np.square(np.asarray(outputs) - np.asarray(targets))  # (n, t, d)
+        return squares.reshape(len(squares), -1).mean(axis=1)  # (n,)
 
     def baselines(self, raw: Raw) -> dict[str, ExampleScores]:
         """Measures regression from all points to all, and what takes none.
@@ -96,13 +96,13 @@ class Signal(Target):
         """
         (_, targets, _), (tested, right, _) = (raw.splits[name] for name in ("train", "test"))
         targets, right = np.asarray(targets), np.asarray(right)  # (n, t, 1)
-        flat = self.regressed(raw, targets.reshape(len(targets), -1))
+        flat = self.regressed(raw, targets.reshape(len(targets), -1))  # (n, t) each
         answers = {name: answer.reshape(right.shape) for name, answer in flat.items()}
         if np.shape(tested) == right.shape:
             answers["the input itself"] = np.asarray(tested)
         else:
-            before = np.roll(right, 1, axis=1)
-            before[:, 0] = targets.mean()
+            before = np.roll(right, 1, axis=1)  # (n, t, 1)
+            before[:, 0] = targets.mean()  # the first point has none before
             answers |= {"the value before": before}
             answers |= {"the mean alone": np.full_like(right, targets.mean())}
         coded = self.encode(right)
@@ -131,7 +131,7 @@ class Signal(Target):
         does, error = cls.summary(run), float(np.sqrt(run.mean("mse")))
         if "relevant" in run.config["data"]:
             return f"{does}, off by {error:.2g} of its standard deviation"
-        error *= run.config["derived"].get("inputs", {}).get("std", 1.0)
+        error *= run.config["derived"].get("inputs", {}).get("std", 1.0)  # in the user's units
         tallest = float(np.max(run.examples["targets"], initial=0))
         return f"{does}, with an error of {error:.2g} for heights up to {tallest:.3g}"
 
