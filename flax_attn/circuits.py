@@ -131,9 +131,9 @@ def edges(
         return number_of(measure, stack.run(replace))
 
     steps_of = lambda parts: np.array([part.step for part in parts])
-    is_edge = steps_of(stack.sources)[:, None] < steps_of(stack.targets)
+    is_edge = steps_of(stack.sources)[:, None] < steps_of(stack.targets)  # (sources, targets)
     if exact:
-        effects = _patched(stack, number, vectors, is_edge)
+        effects = _patched(stack, number, vectors, is_edge)  # (sources, targets)
     else:
         effects = jnp.where(is_edge, _derived(stack, number, vectors, steps), 0)
     sources, targets = (tuple(part.name for part in own) for own in (stack.sources, stack.targets))
@@ -147,11 +147,11 @@ def _derived(
     made, pull = jax.vjp(stack.made, stack.states)
     zeros = jax.tree.map(jnp.zeros_like, made)
     slope_at = lambda share: jax.grad(number, argnums=1)(share, zeros)
-    slopes = jax.lax.map(slope_at, jnp.arange(steps) / steps)
+    slopes = jax.lax.map(slope_at, jnp.arange(steps) / steps)  # (steps, ...) by site
     slopes = jax.tree.map(lambda slope: slope.mean(axis=0), slopes)
 
     def effects_on(mask: Arrays) -> Float[Array, " sources"]:
-        (of_states,) = pull(jax.tree.map(jnp.multiply, slopes, mask))
+        (of_states,) = pull(jax.tree.map(jnp.multiply, slopes, mask))  # (b, t, d) by site
         return jnp.einsum("sbtd,btd->s", vectors, functools.reduce(jnp.add, of_states.values()))
 
     return jax.lax.map(effects_on, _masks(stack.targets, made), batch_size=AT_ONCE).T
@@ -172,10 +172,10 @@ def _patched(
         of_target = lambda new, old, mask: (new - old) * mask[pair[1]]
         return number(0.0, jax.tree.map(of_target, moved, made, masks))
 
-    pairs = np.argwhere(is_edge)
+    pairs = np.argwhere(is_edge)  # (edges, 2)
     before = number(0.0, jax.tree.map(jnp.zeros_like, made))
-    effects = jax.lax.map(effect, pairs) - before
-    return jnp.zeros(is_edge.shape).at[tuple(pairs.T)].set(effects)
+    effects = jax.lax.map(effect, pairs) - before  # (edges,)
+    return jnp.zeros(is_edge.shape).at[tuple(pairs.T)].set(effects)  # (sources, targets)
 
 
 def _vectors(stack: _Stack, own: Arrays, change: Arrays) -> Float[Array, "sources b t d"]:
@@ -189,7 +189,7 @@ def _vectors(stack: _Stack, own: Arrays, change: Arrays) -> Float[Array, "source
         return functools.reduce(jnp.add, behind)  # of which one is not 0
 
     others = jax.lax.map(add, _masks(stack.sources[1:], said), batch_size=AT_ONCE)
-    return jnp.concatenate([change[stack.first][None], others])
+    return jnp.concatenate([change[stack.first][None], others])  # (sources, b, t, d)
 
 
 def _masks(parts: list[_Part], arrays: Arrays) -> Arrays:

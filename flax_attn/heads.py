@@ -91,7 +91,7 @@ def cut(heads: Mapping[str, Sequence[int]]) -> Lens:
         numbers, count = list(heads[name]), context.shape[-2]
         if wrong := [number for number in numbers if number not in range(count)]:
             raise ValueError(f"expected heads of {name} from 0 to {count - 1}, got {wrong[0]}")
-        return context.at[..., jnp.array(numbers, int), :].set(0)
+        return context.at[..., jnp.array(numbers, int), :].set(0)  # (..., q, heads, e)
 
     return _OfLayers(heads, change)
 
@@ -113,7 +113,7 @@ def patched(contexts: Mapping[str, Float[Array, "*b q heads e"]], shares: PerHea
     """
 
     def change(name: str, context: Array) -> Array:
-        return context + _times(contexts[name] - context, name, shares)
+        return context + _times(contexts[name] - context, name, shares)  # (..., q, heads, e)
 
     return _OfLayers(shares, change)
 
@@ -246,7 +246,7 @@ def effects(
 def _effects(
     model: "Model", params: Params, inputs: Inputs, measure: Objective, source: Inputs | None
 ) -> dict[str, Array]:
-    ones, by_layer = ravel_pytree(heads_of(model, params, inputs))
+    ones, by_layer = ravel_pytree(heads_of(model, params, inputs))  # (heads of all layers,)
     contexts = {} if source is None else contexts_of(model, params, source)
 
     def measured(factors: Array) -> Array:
@@ -277,9 +277,9 @@ def _effects_by_block(
         # some heads at once: more rows than these gain nothing, and need their memory
         some = max(n for n in range(1, count + 1) if not count % n and n * rows <= max(most, rows))
         repeated = lambda array, n=some: jnp.tile(array, (n, *[1] * (jnp.ndim(array) - 1)))
-        of_inputs = jax.tree.map(repeated, inputs)
+        of_inputs = jax.tree.map(repeated, inputs)  # (some b, ...)
         other, found = repeated(jnp.broadcast_to(others[name], context.shape)), []
-        for shares in jnp.eye(count).reshape(-1, some, count):
+        for shares in jnp.eye(count).reshape(-1, some, count):  # shares (some, heads)
             patch = {name.partition("/")[2]: (other, jnp.repeat(shares, rows, axis=0))}
             x = jax.tree.map(repeated, states[first])
             for i in range(first, model.num_blocks):
@@ -287,7 +287,7 @@ def _effects_by_block(
                 x, _ = by_block.patched(model, params, i, x, of_inputs, own)
             x = jax.tree.map(lambda x, size=(some, rows): x.reshape(*size, *x.shape[1:]), x)
             found.append(_numbers(model, params, x, measure))
-        numbers[name] = sign * (jnp.concatenate(found) - before)
+        numbers[name] = sign * (jnp.concatenate(found) - before)  # (heads,)
     return numbers
 
 
@@ -314,7 +314,7 @@ def direct(model: "Model", params: Params, inputs: Inputs, measure: Objective) -
         with also((CONTEXTS,), lambda site, _: contexts[layer_of(site)]):
             return number_of(measure, outputs_of(model, params, inputs, along_residuals()))
 
-    slopes = jax.grad(measured)(contexts)
+    slopes = jax.grad(measured)(contexts)  # (..., q, heads, e)
     return {name: jnp.sum(contexts[name] * slopes[name], axis=-1) for name in contexts}
 
 
@@ -339,10 +339,10 @@ def jacobians(model: "Model", params: Params, inputs: Inputs) -> dict[str, Float
     _, pull = jax.vjp(ends, jax.tree.map(jnp.zeros_like, own))
 
     def row(unit: Float[Array, " d"]) -> dict[str, Array]:
-        (slopes,) = pull(jnp.broadcast_to(unit, own[last].shape))
+        (slopes,) = pull(jnp.broadcast_to(unit, own[last].shape))  # (b, t, d) by site
         return {layer_of(site): slope.mean(axis=(0, 1)) for site, slope in slopes.items()}
 
-    return jax.lax.map(row, jnp.eye(own[last].shape[-1]), batch_size=16)
+    return jax.lax.map(row, jnp.eye(own[last].shape[-1]), batch_size=16)  # (d, d) by block
 
 
 @compiled
@@ -378,8 +378,8 @@ def logits_by_block(
         return jax.tree.unflatten(tree, [state, *leaves[1:]]) if is_last else outputs
 
     ended = lambda state: outputs_of(model, params, inputs, functools.partial(end, state))
-    mapped = [x @ maps["/".join(path)].T if maps else x for path, x in states]
-    return jax.vmap(ended)(jnp.stack(mapped))
+    mapped = [x @ maps["/".join(path)].T if maps else x for path, x in states]  # (b, t, d) each
+    return jax.vmap(ended)(jnp.stack(mapped))  # (blocks, ...)
 
 
 def rollout(attention: Mapping[str, Array | np.ndarray]) -> Float[Array, "*b t t"]:
@@ -391,6 +391,6 @@ def rollout(attention: Mapping[str, Array | np.ndarray]) -> Float[Array, "*b t t
     """
     blocks = []
     for weights in in_order(attention).values():
-        identity = with_rank(jnp.eye(weights.shape[-1]), weights.ndim - 1)
+        identity = with_rank(jnp.eye(weights.shape[-1]), weights.ndim - 1)  # (..., t, t)
         blocks.append((weights.mean(axis=-3) + identity) / 2)  # (..., t, t)
-    return functools.reduce(lambda product, block: block @ product, blocks)
+    return functools.reduce(lambda product, block: block @ product, blocks)  # (..., t, t)

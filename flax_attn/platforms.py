@@ -20,7 +20,7 @@ import jax
 CPU, CUDA, ROCM, TPU = NAMES = ("cpu", "cuda", "rocm", "tpu")
 PORTABLE = "portable"  # of no platform: one program for several
 VARIABLE = "FLAX_ATTN_KERNELS"
-HOPPER = (9, 0)
+HOPPER = (9, 0)  # its capability
 # what a platform multiplies float32 in, by the level of `jax_default_matmul_precision`
 PRODUCTS = {
     "default": {CPU: "float32", CUDA: "tensorfloat32", ROCM: "float32", TPU: "bfloat16"},
@@ -37,7 +37,7 @@ LEVELS = {"bfloat16": "default", "tensorfloat32": "high", "float32": "highest"}
 
 _compiling_for = jax.make_user_context(None)
 _kernels = jax.make_user_context(None)
-_copies = jax.make_user_context(1)
+_copies = jax.make_user_context(1)  # how many are mapped at once
 
 
 def current() -> str:

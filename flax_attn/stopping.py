@@ -112,7 +112,7 @@ def _watching(stop: Stop, heard: frozenset[int], leave: Callable[[str], None]) -
     Python writes the number of every signal into a pipe, also while the main thread compiles.
     """
     receiver, sender = os.pipe()
-    os.set_blocking(sender, False)
+    os.set_blocking(sender, False)  # Python demands it of a wakeup descriptor
     before = signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
 
     def watch() -> None:
@@ -121,7 +121,7 @@ def _watching(stop: Stop, heard: frozenset[int], leave: Callable[[str], None]) -
             for number in (number for number in numbers if number in heard):
                 if not (first and stop.saves):
                     leave(describe(number, stop.saved))
-                    os._exit(128 + number)
+                    os._exit(128 + number)  # the main thread may be within XLA
                 first = False
 
     thread = threading.Thread(target=watch, daemon=True, name="signals")
@@ -130,7 +130,7 @@ def _watching(stop: Stop, heard: frozenset[int], leave: Callable[[str], None]) -
         yield
     finally:
         signal.set_wakeup_fd(before)
-        os.close(sender)
+        os.close(sender)  # ends the loop of `watch`
         thread.join()
         os.close(receiver)
 

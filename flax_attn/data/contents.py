@@ -48,7 +48,7 @@ def signals(where: str, values: UserInput) -> np.ndarray:
     if isinstance(values, list | tuple) and len({len(row) for row in values}) > 1:
         values = lengthened([np.asarray(row) for row in values])
     array = float32(where, values)
-    array = array[..., None] if array.ndim == 2 else array
+    array = array[..., None] if array.ndim == 2 else array  # (n, t, 1) from (n, t)
     got = f"{array.shape}; for classes or numbers set data.target"
     fit = array.ndim == 3 and array.size
     require(fit, f"signals (n, t) or (n, t, channels) in {where}, got {got}")
@@ -73,9 +73,9 @@ def lengthened(rows: Sequence[np.ndarray], length: int = 0) -> np.ndarray:
 
     def pad(row: np.ndarray) -> np.ndarray:
         widths = [(0, longest - len(row)), *[(0, 0)] * (row.ndim - 1)]
-        return np.pad(row.astype(np.float32), widths, constant_values=np.nan)
+        return np.pad(row.astype(np.float32), widths, constant_values=np.nan)  # (longest, ...)
 
-    return np.stack([pad(row) for row in rows])
+    return np.stack([pad(row) for row in rows])  # (n, longest, ...)
 
 
 def images(where: str, values: UserInput) -> np.ndarray:

@@ -25,7 +25,7 @@ def character_ngrams(words: Sequence[str], size: int) -> Integer[np.ndarray, "t 
     some, evenly. Source: Bojanowski et al. 2017, arXiv:1607.04606.
     """
     rows = [_hashed(word, size) for word in words]
-    return np.array(rows, np.min_scalar_type(size - 1)).reshape(-1, A_WORD)
+    return np.array(rows, np.min_scalar_type(size - 1)).reshape(-1, A_WORD)  # (t, A_WORD)
 
 
 @functools.cache

@@ -207,10 +207,10 @@ def pad(
     rows: Sequence[Sequence[int]], length: int | None = None
 ) -> tuple[Int32[np.ndarray, "n t"], Int32[np.ndarray, " n"]]:
     """Returns rows of tokens, padded to a length or else the longest, and their lengths."""
-    lengths = np.array([len(row) for row in rows], np.int32)
+    lengths = np.array([len(row) for row in rows], np.int32)  # (n,)
     length = max(int(lengths.max(initial=0)), 1) if length is None else length
     lengths = np.minimum(lengths, length)
-    tokens = np.zeros((len(rows), length), np.int32)
+    tokens = np.zeros((len(rows), length), np.int32)  # (n, t)
     flat = itertools.chain.from_iterable(row[:length] for row in rows)
     tokens[np.arange(length) < lengths[:, None]] = np.fromiter(flat, np.int32, lengths.sum())
     return tokens, lengths
@@ -222,4 +222,4 @@ def encode_labels(labels: Sequence[str], classes: Sequence[str]) -> Int32[np.nda
     if strange := [label for label in labels if label not in index]:
         known = f"{', '.join(classes[:10])}{', ...' if len(classes) > 10 else ''}"
         raise UsageError(f"expected a label of the training split, {known}, got '{strange[0]}'")
-    return np.array([index[label] for label in labels], np.int32)
+    return np.array([index[label] for label in labels], np.int32)  # (n,)

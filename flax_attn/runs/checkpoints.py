@@ -53,7 +53,7 @@ def save(directory: Path, note: Note, trees: dict[str, Tree]) -> None:
     """
     path = path_of(directory, note.progress)
     arrays: Tree = {name: np.asarray(leaf) for name, leaf in by_path(trees).items()}
-    arrays[NOTE] = np.frombuffer(msgspec.json.encode(note), np.uint8)
+    arrays[NOTE] = np.frombuffer(msgspec.json.encode(note), np.uint8)  # so that CRC-32 covers it
     try:
         directory.mkdir(exist_ok=True)
         with replacing(path) as partial:

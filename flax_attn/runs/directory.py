@@ -100,7 +100,7 @@ def begin(path: Path, config: JsonObject, files: dict[str, Json]) -> None:
     """
     path.mkdir(parents=True, exist_ok=True)
     clear(path)
-    (path / "summary.json").unlink(missing_ok=True)
+    (path / "summary.json").unlink(missing_ok=True)  # a run without one is not finished
     write_json(path / "config.json", config)  # first: by it the directory is known as a run
     for name, content in files.items():
         write_json(path / name, content)
@@ -176,7 +176,7 @@ def check_same(path: Path, stored: JsonObject, config: JsonObject) -> None:
     `num_epochs` may grow, unless a schedule ends with it.
     """
     before = flatten({key: value for key, value in stored.items() if key != "derived"})
-    now = flatten(json.loads(json.dumps(config)))
+    now = flatten(json.loads(json.dumps(config)))  # as JSON has it: lists for tuples
     falls = before.get("optimizer.schedule") == "cosine"
     grows = not falls and before.get(GROWABLE, 0) <= now[GROWABLE]
     for key in sorted(before.keys() | now.keys()):
@@ -215,7 +215,7 @@ def held(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        file.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)  # removed while it is still locked
         os.close(descriptor)
         remove_empty(made)
 
@@ -256,7 +256,7 @@ def _lock(file: Path) -> int:
         except FileNotFoundError:
             pass
         os.close(descriptor)  # the holder has removed it meanwhile
-    os.ftruncate(descriptor, 0)
+    os.ftruncate(descriptor, 0)  # what the last holder wrote
     now = time.strftime("%Y-%m-%d %H:%M:%S")
     os.write(descriptor, f"process {os.getpid()} on {platform.node()} since {now}".encode())
     return descriptor

@@ -47,7 +47,7 @@ class Generated:
     @functools.cached_property
     def attention(self) -> dict[str, np.ndarray]:
         """Computes what the last of these tokens attends to, by block `(heads, tokens)`."""
-        return {name: array[0, :, -1] for name, array in self.look().items()}
+        return {name: array[0, :, -1] for name, array in self.look().items()}  # (heads, tokens)
 
 
 @dataclass(frozen=True)
@@ -70,18 +70,18 @@ class LanguageModel(Task):
         first = {name: rows[:NUM_EXAMPLES] for name, rows in tested.items()}
         mask = tested["targets"] > 0  # (n, t)
         by_token = np.stack([losses(model, one_seed, **tested) for one_seed in params])
-        counts = mask.sum(axis=0)
+        counts = mask.sum(axis=0)  # (t,)
         by_position = np.where(counts, by_token.sum(axis=1) / np.maximum(counts, 1), np.nan)
         arrays = first | {"losses": by_position}
         # shares of the loss, so that their mean is that of all tokens
         scores = {"loss": by_token.mean(axis=0).sum(axis=1) / mask.sum(axis=1).mean()}
         if not isinstance(model, GeneratesText):
-            logits = logits_of(model, params[0], first["inputs"])
-            arrays["predictions"] = np.asarray(logits.argmax(axis=-1))
+            logits = logits_of(model, params[0], first["inputs"])  # (n, t, vocabulary)
+            arrays["predictions"] = np.asarray(logits.argmax(axis=-1))  # (n, t)
             return Evaluation(arrays, scores=scores)
         applied = apply(model, params[0], first["inputs"], need_weights=True)
         logits, attention = jax.device_get(applied)
-        arrays["predictions"] = logits.argmax(axis=-1)
+        arrays["predictions"] = logits.argmax(axis=-1)  # (n, t)
         n = int((tested["inputs"][0] > 0).sum())
         weights = {name: array[0, :, :n, :n] for name, array in in_order(attention).items()}
         write = functools.partial(self.generate, model, prompts="", length=SAMPLE_LENGTH)
@@ -110,11 +110,11 @@ class LanguageModel(Task):
         strings = induction.repeated_strings(tokens, period, data.seed, start)
         looks = [attention_of(model, one_seed, strings) for one_seed in params]
         score = lambda of_block: induction.scores(of_block, period)
-        by_head = [np.stack([*map(score, blocks.values())]) for blocks in looks]
+        by_head = [np.stack([*map(score, blocks.values())]) for blocks in looks]  # (blocks, heads)
         block, head = map(int, np.unravel_index(by_head[0].argmax(), by_head[0].shape))
         name = list(looks[0])[block]
         arrays = {"induction": by_head[0], "string": inputs.written(strings[0])}
-        arrays["induction_weights"] = looks[0][name][0, head]
+        arrays["induction_weights"] = looks[0][name][0, head]  # (t, t)
         metrics = {"test/induction": [float(of_heads.max()) for of_heads in by_head]}
         return arrays, metrics, {"induction_head": f"{name}, head {head}"}
 
@@ -143,8 +143,8 @@ class LanguageModel(Task):
             ends, looks = batch["lengths"] - 1, isinstance(model, GeneratesText)
             logits, attention = apply(model, params[0], batch["tokens"], ends, need_weights=looks)
             others = [logits_of(model, own, batch["tokens"], ends) for own in params[1:]]
-            of_seeds = [softmax(one) for one in (logits, *others)]
-            return np.mean(of_seeds, axis=0), attention
+            of_seeds = [softmax(one) for one in (logits, *others)]  # (n, vocabulary) each
+            return np.mean(of_seeds, axis=0), attention  # (n, vocabulary)
 
         shares, weights = in_batches(compute, arrays, self.batch_rows)
         return shares, in_order(weights)
@@ -211,7 +211,7 @@ class LanguageModel(Task):
         shares, attentions = [], []
         for of_seed in params:
             applied: Tree = model.apply({"params": of_seed}, tokens, **options)
-            shares.append(softmax(applied[0][0, last]))
+            shares.append(softmax(applied[0][0, last]))  # (vocabulary,)
             attentions.append(applied[1].get("attention", {}))
-        outputs = jnp.mean(jnp.stack(shares), axis=0)[None]
+        outputs = jnp.mean(jnp.stack(shares), axis=0)[None]  # (1, vocabulary)
         return {"outputs": outputs, "attention": attentions[0], "last": last}

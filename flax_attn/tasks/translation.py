@@ -92,11 +92,11 @@ class TextsOfTexts(Task):
         assert self.raw is not None
         inputs, pairs = self.inputs, self.raw.splits["test"].first(self.inputs.num_examples)
         best = translations[: inputs.num_examples]
-        predictions, lengths = pad([row.tokens for row in best])
+        predictions, lengths = pad([row.tokens for row in best])  # (n, t), (n,)
         sources = [bracketed(inputs.source_parts(text)) for text in pairs.inputs]
         targets = [inputs.target_words(row.tokens) for row in best]
         longest = max(row.alignment.shape[1] for row in best)
-        weights = np.zeros((*predictions.shape, longest), np.float32)
+        weights = np.zeros((*predictions.shape, longest), np.float32)  # (n, t, s)
         for i, row in enumerate(best):
             weights[i, : row.alignment.shape[0], : row.alignment.shape[1]] = row.alignment
         first = first_rows({**self.tested["inputs"], "targets": self.tested["targets"]}, len(best))
