@@ -37,7 +37,7 @@ def confusion_matrix(run: Record) -> Figure:
     """
     counts = run.examples["confusion"]
     names = drawn_names(run.config["derived"]["classes"])
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)  # (classes, classes)
     is_named = len(names) <= MOST_NAMED
     size = max(4.5, 0.62 * min(len(names), MOST_NAMED) + 2)
     figure = Picture(figsize=(size + 1, size), layout="constrained")

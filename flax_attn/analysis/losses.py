@@ -30,7 +30,7 @@ def loss_curves(runs: list[Record]) -> Figure:
     axes = figure.subplots(1, len(metrics), squeeze=False)
     for metric, ax in zip(metrics, axes[0]):
         draw_curves(ax, runs, metric)
-    scale_errors(axes[0, 0])
+    scale_errors(axes[0, 0])  # an error comes first
     num_seeds = max(len({row["seed"] for row in run.sound_rows}) for run in runs)
     band = f"\nmean and range over {num_seeds} seeds" if num_seeds > 1 else ""
     figure.suptitle((outcome(runs[0]) if len(runs) == 1 else best(runs)) + band)
@@ -106,7 +106,7 @@ def draw_curves(ax: Axes, runs: list[Record], metric: str) -> None:
                 style |= {"marker": DOTS[number % len(DOTS)], "markevery": max(len(steps) // 8, 1)}
             elif len(steps) == 1:  # a line through one point is not seen
                 style |= {"marker": "o"}
-            ax.plot(steps, values.mean(axis=0), line, color=colour, **style)
+            ax.plot(steps, values.mean(axis=0), line, color=colour, **style)  # values (seeds, n)
             if len(values) > 1:
                 least, most = values.min(axis=0), values.max(axis=0)
                 ax.fill_between(steps, least, most, color=colour, alpha=0.2, lw=0)

@@ -20,7 +20,7 @@ def repeated_strings(
 ) -> Int[np.ndarray, "n t"]:
     """Makes strings of `start` and `period` of these tokens in random order, which come twice."""
     rng = np.random.default_rng(seed)
-    orders = [rng.permutation(tokens)[:period] for _ in range(NUM_STRINGS)]
+    orders = [rng.permutation(tokens)[:period] for _ in range(NUM_STRINGS)]  # (period,) each
     return np.stack([np.concatenate([start, order, order]) for order in orders]).astype(np.int32)
 
 
@@ -31,5 +31,5 @@ def scores(weights: Float[np.ndarray, "n h t t"], period: int) -> Float[np.ndarr
     token.
     """
     length = weights.shape[-1]
-    queries = np.arange(length - period, length - 1)
-    return weights[:, :, queries, queries - period + 1].mean(axis=(0, 2))
+    queries = np.arange(length - period, length - 1)  # without the last token
+    return weights[:, :, queries, queries - period + 1].mean(axis=(0, 2))  # (h,)

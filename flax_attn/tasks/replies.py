@@ -46,10 +46,10 @@ def without_padding(name: str, weights: np.ndarray, padded: int, length: int) ->
 def by_heads(name: str, weights: np.ndarray) -> np.ndarray:
     """Returns the weights of one input as `(heads, q, k)`. Hops are heads of one query."""
     if weights.ndim == 1:
-        return weights[None, None]
+        return weights[None, None]  # (1, 1, k)
     if weights.ndim == 2:
         return weights[:, None] if of_hops(name) else weights[None]
-    return weights.reshape(-1, *weights.shape[-2:])
+    return weights.reshape(-1, *weights.shape[-2:])  # (heads, q, k)
 
 
 def classified(shares: np.ndarray, names: list[str]) -> JsonObject:
@@ -93,7 +93,7 @@ def pack(weights: np.ndarray) -> JsonObject:
     clean = np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0)
     top = None if are_shares(clean) else float(np.abs(clean).max())
     sizes = np.clip(clean, 0, 1) if top is None else np.abs(clean) / top
-    content = np.round(255 * np.sqrt(sizes)).astype(np.uint8).tobytes()
+    content = np.round(255 * np.sqrt(sizes)).astype(np.uint8).tobytes()  # finer for small weights
     content += b"" if top is None else np.packbits(clean < 0).tobytes()
     text = base64.b64encode(zlib.compress(content, 9)).decode()
     packed = {"shape": list(weights.shape), "data": text}

@@ -83,7 +83,7 @@ def why_not_cudnn(call: "Call") -> str:
     """Tells why the kernel does not fit a call; nothing where it does."""
     if reason := why_not_here(call, platforms.CUDA, "GPU of NVIDIA"):
         return reason
-    if platforms.capability() < (8, 0):  # JAX asks for Ampere at least
+    if platforms.capability() < (8, 0):  # Ampere and later
         return "the capability of the GPU is below 8.0"
     return _why_not_cudnn_arrays(call) or _why_not_cudnn_terms(call)
 

@@ -138,7 +138,7 @@ class SelfAttentionBase(LayerBase):
         options = {"chunk_size": self.chunk_size, "across": self.across, "name": self._path()}
         call = call._replace(**options, need_weights=self._wants(need_weights))
         context, weights = compute(call)  # (..., t, value_features), (..., t, t)
-        weights = None if weights is None else weights.astype(inputs.dtype)
+        weights = None if weights is None else weights.astype(inputs.dtype)  # (..., t, t)
         return self._returned(Attended(context.astype(inputs.dtype), weights), need_weights)
 
     def _project(self, inputs: Array, visible: Visibility) -> tuple[Array, Array, Array]:
@@ -380,7 +380,7 @@ class PredictiveLocalAttentionBase(LayerBase):
         """
         gaussian = jnp.exp(-jnp.square(distance) / (2 * (self.reach / 2) ** 2))  # (..., q, k)
         times_gaussian = lambda normalizer: (
-            lambda scores, mask: normalizer(scores, mask=mask) * gaussian
+            lambda scores, mask: normalizer(scores, mask=mask) * gaussian  # (..., q, k)
         )
         return lens.around(times_gaussian, masked_softmax)
 
@@ -390,7 +390,7 @@ class PredictiveLocalAttentionBase(LayerBase):
         hidden = self._dense("hidden", self.features, query, **options)  # (..., q, features)
         # "place" is the position: checkpoints have the parameter under this name.
         position = self._dense("place", 1, jnp.tanh(hidden), **options)  # (..., q, 1)
-        return nn.sigmoid(position.astype(wide(position.dtype)))
+        return nn.sigmoid(position.astype(wide(position.dtype)))  # (..., q, 1)
 
 
 class PredictiveLocalAttention(PredictiveLocalAttentionBase, LinenLocalShell, nn.Module):
@@ -427,4 +427,4 @@ def _project_together(
         bias = jnp.concatenate([biases[name] for name in kernels]).astype(outputs.dtype)
         outputs += with_rank(bias, outputs.ndim)  # (..., t, all widths)
     *ends, _ = itertools.accumulate(kernel.shape[-1] for kernel in kernels.values())
-    return dict(zip(kernels, jnp.split(outputs, ends, axis=-1)))
+    return dict(zip(kernels, jnp.split(outputs, ends, axis=-1)))  # (..., t, width) each

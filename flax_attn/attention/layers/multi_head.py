@@ -324,7 +324,7 @@ class MultiHeadBase(InHeads):
             keys, values = self._keys_and_values(*inputs, self._sizes(query.shape[-1]))
         width, sizes = keys.shape[-1], (self.num_heads, values.shape[-1])
         shown = hide(query, has_key)  # (..., q, d)
-        queries = self._project("query", (self.num_heads, width), shown)
+        queries = self._project("query", (self.num_heads, width), shown)  # (..., q, heads, width)
         queries = lens.at(self._path(), "query", queries)
         queries = self.turned(queries, offset)  # (..., q, heads, width)
         call = Call(
@@ -384,7 +384,7 @@ class MultiHeadBase(InHeads):
         keys = self._project("key", (sizes.key_heads, sizes.key_width), key)
         values = self._project("value", (sizes.key_heads, sizes.value_width), value)
         keys, values = lens.at(self._path(), "key", keys), lens.at(self._path(), "value", values)
-        return self.turned(keys, offset), values
+        return self.turned(keys, offset), values  # (..., k, key heads, width) each
 
     def _project(
         self,
@@ -401,7 +401,7 @@ class MultiHeadBase(InHeads):
         if self.sinks is False:  # in nnx the parameter stands in the place of True
             return self.normalizer
         heads = self.num_heads
-        sinks = self._param("sinks", nn.initializers.zeros, (heads,))
+        sinks = self._param("sinks", nn.initializers.zeros, (heads,))  # (heads,)
         shape = (heads,) if key_heads == heads else (key_heads, heads // key_heads)
         make = functools.partial(with_sink, sinks.reshape(*shape, 1, 1))  # (*shape, 1, 1)
         return lens.around(make, self.normalizer)  # a lens replaces what is inside the sinks

@@ -202,7 +202,7 @@ class InputAttentionCell(InputAttentionCellBase, LinenShell, nn.RNNCellBase):
         self, rng: Key[Array, ""], input_shape: tuple[int, ...]
     ) -> Float[Array, "*b h"]:
         """Makes the state before the first step: zeros."""
-        return jnp.zeros((*input_shape[:-1], self.features))
+        return jnp.zeros((*input_shape[:-1], self.features))  # (..., h)
 
     @property
     def num_feature_axes(self) -> int:
@@ -227,7 +227,7 @@ def _without_padding(
     """Zeros the padding of inputs, and tells which positions `(..., hops, t)` the hops see."""
     rows, num = inputs.shape[:-2], inputs.shape[-2]
     if mask is not None:
-        mask = broadcastable("mask", as_mask(mask), (*rows, num))[..., None, :]
+        mask = broadcastable("mask", as_mask(mask), (*rows, num))[..., None, :]  # (..., 1, t)
     visible = make_visibility((*rows, 1, num), mask=mask, key_lengths=lengths)
     return hide(inputs, visible.reachable()[1]), visible
 

@@ -120,7 +120,7 @@ def digest(content: Content) -> str:
         total.update(name.encode())
         for part in split[:2]:
             if isinstance(part, np.ndarray):
-                total.update(f"{part.dtype}{part.shape}".encode())
+                total.update(f"{part.dtype}{part.shape}".encode())  # shape and dtype count, too
                 total.update(np.ascontiguousarray(part).tobytes())
             else:
                 total.update(json.dumps(list(part)).encode())

@@ -43,7 +43,7 @@ class InputSeries(SignalData):
         sizes = {"num_series": self.num_series, "relevant": self.relevant, "length": self.length}
         splits = {}
         for split, (name, number) in enumerate(counts.items()):
-            key = jax.random.fold_in(jax.random.key(self.seed), split)
+            key = jax.random.fold_in(jax.random.key(self.seed), split)  # a key for each split
             splits[name] = input_series(key, number, **sizes)
         return Raw(splits)
 
@@ -57,6 +57,6 @@ def input_series(
     others say nothing about it.
     """
     inputs = jax.random.uniform(key, (num_examples, length, num_series), minval=-1.0, maxval=1.0)
-    decisive = inputs[..., relevant : relevant + 1]
-    before = jnp.pad(decisive, ((0, 0), (1, 0), (0, 0)))[:, :-1]
-    return Columns(inputs, (decisive + before) / 2)
+    decisive = inputs[..., relevant : relevant + 1]  # (n, t, 1)
+    before = jnp.pad(decisive, ((0, 0), (1, 0), (0, 0)))[:, :-1]  # (n, t, 1), 0 at the start
+    return Columns(inputs, (decisive + before) / 2)  # (n, t, series), (n, t, 1)
