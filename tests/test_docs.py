@@ -7,6 +7,8 @@ import json
 import re
 import sys
 
+import flax.linen as nn
+import jax
 import jaxtyping
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from PIL import Image
 import flax_attn
 from docs import fresh, live_pages, of_devices, of_numbers, panels
 from docs.draw import DOCS, OF_PAGE, PAGES, first_example, run_example
+from flax_attn import attention, heads
 from flax_attn.analysis import drawing
 from tests import tiny
 
@@ -132,7 +135,51 @@ def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
     names = run_example(README.read_text())
     assert (names["context"].shape, names["weights"].shape) == ((2, 3, 4), (2, 3, 5))
     assert names["prediction"].outputs.shape == (4, 100, 1)
+    assert names["date"].outputs == ["1976-07-04"]
+    assert names["date"].attention["alignment"][0].shape == (10, 11)
     assert (tmp_path / "attention.png").stat().st_size > 10_000
+
+
+def test_attention_of_jax_and_flax_is_what_the_table_of_the_readme_says():
+    """An empty row, NaN in a masked value, and whether weights are returned."""
+    query, key, value = np.random.default_rng(0).normal(size=(3, 1, 3, 2, 4)).astype(np.float32)
+    mask = np.array([[True, True, False], [False] * 3, [True, True, False]])[None, None]
+    mean = np.broadcast_to(value[0].mean(axis=0), (2, 4))
+    broken = np.where(np.arange(3)[:, None, None] == 2, np.nan, value)  # the value of a masked key
+
+    context, weights = attention.dot_product_attention(query, key, broken, mask=mask)
+    assert np.isfinite(context).all()
+    assert not context[:, 1].any()
+    assert not weights[:, :, 1].any()
+    for attend in (jax.nn.dot_product_attention, nn.dot_product_attention):
+        np.testing.assert_allclose(attend(query, key, value, mask=mask)[0, 1], mean, atol=1e-6)
+        assert np.isnan(attend(query, key, broken, mask=mask)).all()
+
+    layer = nn.MultiHeadDotProductAttention(2)
+    x = query[..., 0, :]
+    variables = layer.init(jax.random.key(0), x)
+    assert layer.apply(variables, x, mask=mask).shape == x.shape
+    _, sown = layer.apply(variables, x, mask=mask, sow_weights=True, mutable=["intermediates"])
+    np.testing.assert_allclose(sown["intermediates"]["attention_weights"][0][:, :, 1], 1 / 3)
+
+
+def test_heads_are_ablated_under_jit_by_one_program():
+    x = jax.random.normal(jax.random.key(0), (1, 3, 4))
+    layer = nn.Sequential([attention.MultiHeadAttention(2)])
+    variables = layer.init(jax.random.key(1), x)
+    traces = []
+
+    @jax.jit
+    def scaled(factors):
+        traces.append(factors)
+        with heads.scaled({"layers_0": factors}):
+            return layer.apply(variables, x).context
+
+    with heads.cut({"layers_0": [0]}):
+        ablated = jax.jit(layer.apply)(variables, x).context
+    np.testing.assert_allclose(scaled(np.array([0.0, 1.0])), ablated, atol=1e-6)
+    assert np.abs(scaled(np.array([1.0, 0.0])) - ablated).max() > 1e-3
+    assert len(traces) == 1
 
 
 @pytest.mark.parametrize("page", ["scale-out", "accelerators", "training"])
