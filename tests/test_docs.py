@@ -161,6 +161,8 @@ def test_attention_of_jax_and_flax_is_what_the_table_of_the_readme_says():
     assert layer.apply(variables, x, mask=mask).shape == x.shape
     _, sown = layer.apply(variables, x, mask=mask, sow_weights=True, mutable=["intermediates"])
     np.testing.assert_allclose(sown["intermediates"]["attention_weights"][0][:, :, 1], 1 / 3)
+    _, captured = layer.apply(variables, x, capture_intermediates=True)
+    assert {"query", "key", "value"} <= set(captured["intermediates"])
 
 
 def test_heads_are_ablated_under_jit_by_one_program():
