@@ -21,7 +21,7 @@ DOCS = Path(__file__).resolve().parent
 FOLDER = DOCS / "_build" / "html"
 FRESH = DOCS / "_build" / "fresh"  # emptied before each build for a host
 LIST = ".files-of-the-site"  # in the folder for a host: the names of all files that were built
-PACKAGES = ("sphinx", "myst_nb", "furo", "sphinx_copybutton", "jupytext", "sklearn")
+PACKAGES = ("sphinx", "myst_nb", "furo", "sphinx_copybutton", "jupytext", "sklearn", "tokenizers")
 HOST = "127.0.0.1"
 
 

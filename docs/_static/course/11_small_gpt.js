@@ -9,9 +9,9 @@ course.lesson({
       const [without, withCache] = answer.map(Math.trunc);
       if (without === 5050 && withCache === 100)
         return "Right: 1 + 2 + ... + 100 = 5050 letters without a cache, and 100 with it. For" +
-          " 1,000 letters, the cache saves a factor of 500. Each query still looks at all keys so" +
+          " 1,000 letters, the cache saves a factor of 500. Each query still attends to all keys so" +
           " far:" +
-          " the cache saves their projections and the feed-forward networks, not the looking.";
+          " the cache saves their projections and the feed-forward networks, not the scores.";
       if (without === 10_000)
         return "Not yet: step 1 reads one letter, step 2 reads two, and step 100 reads a hundred." +
           " Not every step reads a hundred.";
