@@ -16,9 +16,9 @@ course.lesson({
         return `Right: lemonade has weight ${weight}, and the price is ${context}.`;
       }
       if (warm === 0 && sweet > 0)
-        return `Not yet: lemonade and cocoa have the same weight, ${weight}. A 0 says that it` +
+        return `Not yet: lemonade and cocoa have the same weight, ${weight}. A 0 means that it` +
           " does not matter whether a drink is warm. But this guest wants it cold.";
-      return "Not yet: another drink has as great a weight. Which numbers say sweet and not warm?";
+      return "Not yet: another drink has as great a weight. Which numbers mean sweet and not warm?";
     },
   },
 

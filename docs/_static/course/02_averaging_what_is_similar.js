@@ -56,7 +56,7 @@ course.lesson({
       query.setAttribute("d", `M${x(hour)},20V190`);
       const estimate = course.fixed(course.estimate(hour, width, facts), 1);
       const largest = course.fixed(Math.max(...weights), 2);
-      const sentence = `At ${clock(hour)} attention says ${estimate} degrees. ` +
+      const sentence = `At ${clock(hour)} attention gives ${estimate} degrees. ` +
         `The true temperature is ${course.fixed(course.trueTemperature(hour), 1)}. ` +
         `The largest weight of a reading is ${largest}.`;
       const drawn = "Readings, the true temperature and the estimates.";

@@ -18,7 +18,7 @@ course.lesson({
           " error of about 0.17, and this one does better.";
       return `Right: ${own} is near. Measured, the error is about ${measured}. Without the` +
         " convolutions a point is one height. Its query cannot ask for the other triangle," +
-        " because no key says that a point belongs to a triangle.";
+        " because no key encodes that a point belongs to a triangle.";
     },
   },
 
@@ -91,7 +91,7 @@ course.lesson({
     });
     draw({});
     const key = "This is the network that the lesson trained. Move the heights, and the query." +
-      " Dashed is the signal, blue the answer, and wide and grey its target.";
+      " The signal is dashed, the output blue, and the target wide and grey.";
     const sliders = [...order.map((i) => heights[i]), position];
     box.append(course.key(key), ...sliders, svg, says);
   },

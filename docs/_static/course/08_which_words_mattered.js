@@ -68,7 +68,7 @@ course.lesson({
       " are two bars: blue is its weight, and red how much the output changes without it.";
     draw();
     box.append(course.key(key),
-      course.el("label", { class: "field" }, "trained from another beginning", choice),
+      course.el("label", { class: "field" }, "trained from another seed", choice),
       course.el("div", { class: "review" }, cells.map(({ cell }) => cell)), says);
   },
 });
