@@ -201,6 +201,38 @@ def test_keys_move_a_shape_and_scores_become_weights_in_numbers(shapes, answers,
         assert float(best[1].replace(MINUS, "-")) == pytest.approx(row.max(), abs=0.006)
 
 
+def query_of(page):
+    """The query of each part: dashed line, row of the map, what they say, and the formula."""
+    cursor = float(page.locator(".try-plot .try-step").get_attribute("x1")) - 0.5
+    row = page.locator(".try-marked .row-mark").evaluate("node => parseFloat(node.style.top)")
+    said = page.locator(".try-row .hint").text_content()
+    formula = page.locator(".try-formula p").first.text_content()
+    numbers = [re.search(r"position (\d+)", text)[1] for text in (said, formula)]
+    weight = re.search(r"puts (\S+)\s%.*? on position (\d+)", said)
+    return [round(cursor), round(row), *map(int, numbers)], (float(weight[1]), int(weight[2]))
+
+
+def test_all_parts_of_the_shapes_page_show_one_query(shapes, answers, browser):
+    with serving([shapes[1]], [answers]) as url, visiting(browser, url) as opened:
+        page = opened.page
+        page.locator(".try-formula summary").click()
+        page.locator(".try-term").first.wait_for()
+        weights = numbers_of(answers.last[1]["attention"]["attention"])[0]
+        for number in (0, 3):
+            page.locator(".try-handle").nth(number).focus()
+            queries, (share, key) = query_of(page)
+            assert queries == [round(shapes[1].examples["centers"][0, number])] * 4
+            assert key == weights[queries[0]].argmax()
+            assert share == pytest.approx(100 * weights[queries[0], key], abs=0.51)
+        canvas = page.locator(".try-marked canvas")
+        canvas.focus()
+        canvas.press("Home")
+        canvas.press("ArrowUp")
+        queries, (share, key) = query_of(page)
+        assert queries == [round(shapes[1].examples["centers"][0, 3]) - 1] * 4
+        assert (key, share) == (0, pytest.approx(100 * weights[queries[0], 0], abs=0.51))
+
+
 @pytest.mark.slow
 def test_every_normalizer_is_compared_on_one_signal(shapes, answers, browser):
     with serving([shapes[1]], [answers]) as url, visiting(browser, url) as opened:

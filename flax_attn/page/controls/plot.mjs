@@ -14,7 +14,8 @@ function pathOf(values, at) {
 /**
  * An empty plot of `length` steps, with heights from `low` to `high`.
  *
- * Returns `{node, field, line(name, values), arcs(arcs), x(t), y(height), where(event)}`.
+ * Returns `{node, field, line(name, values), arcs(arcs), cursor(t), x(t), y(height),
+ * where(event)}`.
  */
 export function plot({ length, low, high, ticks, name, lines }) {
   const x = (t) => (100 * (t + 0.5)) / length;
@@ -23,12 +24,13 @@ export function plot({ length, low, high, ticks, name, lines }) {
     lines.map((own) => [own, svg("path", { class: `try-line try-${own}` })]),
   );
   const bands = svg("g", {});
+  const mark = svg("line", { class: "try-step", y1: 0, y2: 100 });
   const grid = ticks.map((tick) =>
     svg("line", { class: "grid", x1: 0, x2: 100, y1: y(tick), y2: y(tick) }),
   );
   const picture = svg("svg",
     { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": name }, grid,
-    bands, Object.values(drawings),
+    mark, bands, Object.values(drawings),
   );
   const labels = ticks.map((tick) =>
     el("span", { class: "try-tick", style: { top: `${y(tick)}%` } }, String(tick)),
@@ -49,13 +51,14 @@ export function plot({ length, low, high, ticks, name, lines }) {
         return svg("path", { class: look, d, "stroke-width": width });
       }),
     );
+  const cursor = (t) => ["x1", "x2"].forEach((end) => mark.setAttribute(end, x(t)));
   const where = (event) => {
     const box = field.getBoundingClientRect();
     const across = ((event.clientX - box.left) / box.width) * length - 0.5;
     const down = (100 * (event.clientY - box.top)) / box.height;
     return [across, high - ((down - ROOM) * (high - low)) / (100 - 2 * ROOM)];
   };
-  return { node, field, line, arcs, x, y, where };
+  return { node, field, line, arcs, cursor, x, y, where };
 }
 
 /**

@@ -2,10 +2,11 @@
 
 import { slider } from "../controls/settings.mjs";
 import { buttonOf, capital, div, el, percent, shown, svg, tableBehind } from "../dom.mjs";
-import { indexOfLargest, meanOf, range, sumOf } from "../lists.mjs";
+import { indexOfLargest, range, sumOf } from "../lists.mjs";
 import { across, chartAlong, drawAxes, path, scale } from "../pictures/axes.mjs";
-import { heatMap, largest, rowOf, sharedText, signedTop, topOf } from "../pictures/heat.mjs";
+import { heatMap, largest, rowOf, signedTop, topOf } from "../pictures/heat.mjs";
 import { weightStrip, weightText } from "../pictures/heat.mjs";
+import { LEAST_LINE } from "../pictures/lines.mjs";
 import { keyOfSignal, sameSignals, signalFrame, togetherView } from "../pictures/signals.mjs";
 import { stage } from "../pictures/stage.mjs";
 import { areOnChannels, channelParts, cursorIn, draggedIn } from "../shapes/channels.mjs";
@@ -16,7 +17,6 @@ import { addInput, targetOf } from "../views.mjs";
 
 const CHANNEL_ROW = 44; // pixels of one of several channels
 const OUTPUT = 120;
-const LEAST_ARC = 0.02; // the least weight that has an arc
 
 /** The picture of one example, for `stage`. */
 function drawSignal(run) {
@@ -47,7 +47,7 @@ function drawSignal(run) {
     const predicted = target.beside(run, example, options);
     const seen = predicted ? [div(box, map?.node), predicted] : [box, map?.node];
     const beside = predicted || map ? el("div", { class: "beside" }, seen) : box;
-    const results = [target.verdict(run, example), onShapes(example, weights)];
+    const results = [target.verdict(run, example), onShapes(example)];
     if (isOnChannels) results.push(onChannels(weights, run.relevant));
     const hint = weights ? "Point at a position to see what it attends to." : null;
     return [
@@ -81,7 +81,7 @@ function drawOne(chart, example, weights, { q, width, top }) {
 function arcs(weights, q, row, x, up, heights) {
   const top = signedTop(weights) ?? 1;
   const sizeOf = (k) => Math.abs(weights.at(row, k)) / top;
-  const strong = (k) => sizeOf(k) >= LEAST_ARC && k !== q;
+  const strong = (k) => sizeOf(k) >= LEAST_LINE && k !== q;
   return range(weights.columns).filter(strong).map((k) => {
     const [from, to] = [x.place(q), x.place(k)];
     const [start, end] = [up.place(heights[q]), up.place(heights[k])];
@@ -142,12 +142,6 @@ const kindAt = ({ marks = [] }, position) =>
 const shareOnKind = (example, weights, q, kind) =>
   sumOf(rowOf(weights, q).filter((_, k) => kindAt(example, k) === kind));
 
-/** The same as the mean over all positions in shapes of that kind. */
-function meanShare(example, weights, kind) {
-  const inside = range(weights.rows).filter((q) => kindAt(example, q) === kind);
-  return meanOf(inside.map((q) => shareOnKind(example, weights, q, kind)));
-}
-
 /** The values at a position, and what it attends to. */
 export function signalLook(example, weights, q, k) {
   const { inputs, targets, predictions } = example;
@@ -170,7 +164,7 @@ export function signalLook(example, weights, q, k) {
 }
 
 /** The heights that a model sets the shapes of a pair to, and their targets. */
-export function onShapes(example, weights) {
+export function onShapes(example) {
   const { marks = [], targets, predictions } = example;
   if (!marks.length || !targets) return null;
   const parts = SHAPE_KINDS.map((kind) => {
@@ -179,10 +173,7 @@ export function onShapes(example, weights) {
     const [said, right] = [predictions, targets].map((channels) =>
       inside.map((position) => channels[0][position].toFixed(1)),
     );
-    const share = weights && sharedText(meanShare(example, weights, kind), weights.signed);
-    const looks = share ? `, on average ${share} on ${pluralOf(kind)}` : "";
-    const goal = `target: ${right.join(" and ")}`;
-    return `${pluralOf(kind)} set to ${said.join(" and ")} (${goal})${looks}`;
+    return `${pluralOf(kind)} set to ${said.join(" and ")} (target: ${right.join(" and ")})`;
   });
   return `${capital(parts.join("; "))}.`;
 }

@@ -81,10 +81,6 @@ function signedText(weight) {
   return Number.isNaN(weight) ? "not a number" : tickText(weight);
 }
 
-/** The weights of several keys together in words. */
-export const sharedText = (weight, signed) =>
-  signed ? `the weight ${signedText(weight)}` : `${percent(weight)} of their attention`;
-
 /** Describes the weight of a key, after the name of a query. */
 export const putsOn = (key, weight, signed) =>
   signed

@@ -4,7 +4,7 @@ import { scrollBox, svg } from "../dom.mjs";
 import { signedTop } from "./heat.mjs";
 import { cutShort, inBrackets, sign } from "./words.mjs";
 
-const LEAST_LINE = 0.02; // the least weight that has a line
+export const LEAST_LINE = 0.02; // the least weight that has a line
 const MOST_QUIET = 500; // lines of all queries, the strongest, so that one is found among them
 const ABOVE = 20;
 const BELOW = 150;

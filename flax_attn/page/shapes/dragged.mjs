@@ -4,12 +4,14 @@ import { exampleChooser } from "../controls/choosers.mjs";
 import { handle, plot } from "../controls/plot.mjs";
 import { isVisible } from "../controls/settings.mjs";
 import { buttonOf, capital, div, el } from "../dom.mjs";
-import { heatMap, legend, PIXELS, sharedText, signedTop, strip } from "../pictures/heat.mjs";
-import { weightsIn, weightText } from "../pictures/heat.mjs";
+import { sumOf } from "../lists.mjs";
+import { heatMap, largest, legend, PIXELS, signedTop, strip } from "../pictures/heat.mjs";
+import { putsOn, weightText } from "../pictures/heat.mjs";
+import { LEAST_LINE } from "../pictures/lines.mjs";
 import { everyNormalizer, verdict } from "./levels.mjs";
 import { drawn, groupOf, heightIn, isIn, keysIn, LENGTH, pluralOf } from "./numbers.mjs";
-import { rightHeights, SHAPE_SIGNS, shapeParts, shapesOf, shareOn } from "./numbers.mjs";
-import { unusual } from "./numbers.mjs";
+import { rightHeights, rowShare, SHAPE_SIGNS, shapeParts, shapesOf } from "./numbers.mjs";
+import { SHAPE_KINDS, unusual } from "./numbers.mjs";
 
 const HEIGHT_TICKS = [0, 5, 10, 15, 20, 25];
 
@@ -34,12 +36,16 @@ function withMarks(map) {
 function signalKey(runs) {
   const entry = (name, what) => el("li", {}, el("span", { class: `try-swatch try-${name}` }), what);
   return el("ul", { class: "key" },
-    entry("input", "signal"), entry("target", "target"),
+    entry("input", "input"), entry("target", "target"),
     runs.map((run, i) => entry(`answer-${i}`, runs.length > 1 ? run.name : "prediction")),
   );
 }
 
-/** The input of a view whose four shapes are dragged; it draws predictions over their targets. */
+/**
+ * The input of a view whose four shapes are dragged; it draws predictions over their targets. The
+ * query, which the dashed line, the arcs, the strip, the row of the map and the sentence share, is
+ * the middle of the chosen shape, or the row that is pointed at.
+ */
 export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith, ...further }) {
   const { changed, hide, again } = further;
   const hasMap = run.attention.length > 0;
@@ -54,11 +60,10 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
     lines: ["input", "target", ...answers],
   });
   const handles = [0, 1, 2, 3].map((i) => shapeHandle(i));
-  const row = strip("the attention of the chosen shape");
+  const row = strip("the weights of the query");
   const map = heatMap({ name: "attention of every position on every other", onPoint: pointAt });
   const marked = withMarks(map.node);
-  const aboutMap = "Rows are queries, columns are keys. Point at a cell.";
-  const pointed = el("p", { class: "hint" }, aboutMap);
+  const aboutMap = "Rows are queries, columns are keys. Point at a row to make it the query.";
   const scaleOf = div();
   const aboutRow = el("p", { class: "hint" });
   const slot = el("div", { class: "try-below" }); // for controls and the sentence
@@ -107,11 +112,9 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
   }
 
   const signal = () => drawn(now.shapes).map((value, t) => value + now.noise[t]);
-  const weightsOf = (reply, i) =>
-    i ? weightsIn(reply, runs[i].attention.at(-1)?.name, heads.now.head) : heads.weights(reply);
-  const chosenQuery = ({ rows }) => {
+  const queryNow = ({ rows }) => {
     const t = Math.round(now.shapes[now.chosen].center);
-    return Math.min(Math.floor((t * rows) / LENGTH), rows - 1);
+    return now.cell?.[0] ?? Math.min(Math.floor((t * rows) / LENGTH), rows - 1);
   };
 
   function show(reply, weights) {
@@ -128,24 +131,33 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
 
   function showAttention(weights, settings) {
     const { shapes, chosen } = now;
-    const shape = shapes[chosen];
-    const partners = groupOf(shapes, chosen, run.task).filter((i) => i !== chosen);
-    const q = chosenQuery(weights);
-    const shareOf = (i) => shareOn(weights, [shape], [shapes[i]]);
+    const q = queryNow(weights);
+    const at = Math.round((q * LENGTH) / weights.rows);
+    const height = signal()[at];
+    const shares = shapes.map((own) => rowShare(weights, q, own));
+    const others = shapes.flatMap((own, i) =>
+      isIn(own, at) || Math.abs(shares[i]) < LEAST_LINE ? [] : [{ ...own, share: shares[i] }]);
+    own.cursor(at);
     own.arcs(
-      partners.map((i) => ({
-        from: shape.center,
-        to: shapes[i].center,
-        height: shape.height,
-        other: shapes[i].height,
-        width: 24 * Math.sqrt(Math.abs(shareOf(i)) / (signedTop(weights) ?? 1)),
-        isNegative: shareOf(i) < 0,
+      others.map(({ center, height: other, share }) => ({
+        from: at,
+        to: center,
+        height, other,
+        width: 24 * Math.sqrt(Math.abs(share) / (signedTop(weights) ?? 1)),
+        isNegative: share < 0,
       })),
     );
+    const key = now.cell?.[1] ?? largest(weights, q);
+    const written = (weight) => weightText(weight, weights.signed);
+    const on = SHAPE_KINDS.map((kind) => {
+      const share = sumOf(shares.filter((_, i) => shapes[i].kind === kind));
+      return `${written(share)} on ${pluralOf(kind)}`;
+    });
+    const puts = putsOn(nameAt(key, weights.columns), weights.at(q, key), weights.signed);
+    const most = now.cell ? "" : ", its largest";
     aboutRow.textContent =
-      `The positions of the chosen ${shape.kind} put ` +
-      `${sharedText(shareOf(partners[0]), weights.signed)} on its partner, on average (the arc). ` +
-      "The strip is the attention of its middle: click a position to mask or unmask it.";
+      `The query, ${nameAt(q, weights.rows)}, ${puts}${most}; ${on.join(", ")}. ` +
+      "Arcs, strip and marked row show its weights. Click the strip to mask a position.";
     row.show(weights, q, (k) => isVisible(q, k, settings));
     map.show(weights, {
       finest: PIXELS * weights.columns,
@@ -157,27 +169,23 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
     );
     const isMasked = settings.hidden.length > 0 || settings.reach !== null || settings.causal;
     scaleOf.replaceChildren(legend(signedTop(weights) ?? 1, isMasked, weights.signed));
-    if (now.cell) pointAt(...now.cell);
-    else map.point(q, Math.round((shape.center * weights.columns) / LENGTH));
+    map.point(q, key);
     handles.forEach(({ node }, i) => node.classList.toggle("chosen", i === chosen));
   }
 
   const weightsNow = () => heads.weights(state.replies[0]);
   const kindAt = (t, count) => now.shapes.find((own) => isIn(own, (t * LENGTH) / count))?.kind;
 
+  const nameAt = (t, count) => [`position ${t}`, kindAt(t, count)].filter(Boolean).join(" in a ");
+
   function pointAt(q, k) {
     now.cell = [q, k];
-    const weights = weightsNow();
-    const at = (t, count) => [t, kindAt(t, count)].filter((own) => own !== undefined).join(", a ");
-    const [query, key] = [at(q, weights.rows), at(k, weights.columns)];
-    const weight = weightText(weights.at(q, k), weights.signed);
-    pointed.textContent = `Position ${query}: ${weight} on ${key}`;
+    again();
   }
 
   function pointAway() {
     if (!now.cell) return;
     now.cell = null;
-    pointed.textContent = aboutMap;
     again();
   }
 
@@ -193,13 +201,13 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
   function say(replies) {
     const right = rightHeights(now.shapes, run.task);
     const lines = replies.map(({ outputs }, i) => {
-      const said = sayOf(outputs.data, right, weightsOf(replies[i], i));
+      const said = sayOf(outputs.data, right);
       return runs.length > 1 ? `${runs[i].name}: ${said}` : capital(said);
     });
     return [...lines, unusual(now.shapes)].filter(Boolean).join(" ");
   }
 
-  function sayOf(output, right, weights) {
+  function sayOf(output, right) {
     const first = groupOf(now.shapes, 0, run.task);
     const rest = [0, 1, 2, 3].filter((i) => !first.includes(i));
     const fromLeft = (i, j) => now.shapes[i].center - now.shapes[j].center;
@@ -209,11 +217,9 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
       const kinds = new Set(shapes.map(({ kind }) => kind));
       const what = kinds.size > 1 ? "pair" : pluralOf([...kinds][0]);
       const set = shapes.map((shape) => heightIn(output, shape).toFixed(1));
-      const share = weights && sharedText(shareOn(weights, shapes, shapes), weights.signed);
-      const on = share ? `, on average ${share} on ${what}` : "";
       const judged = verdict(group, output, now.shapes, right);
       const goal = `target: ${right[group[0]].toFixed(1)}, ${judged}`;
-      return `${what} set to ${set.join(" and ")} (${goal})${on}`;
+      return `${what} set to ${set.join(" and ")} (${goal})`;
     });
     return `${parts.join("; ")}.`;
   }
@@ -235,7 +241,7 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
 
   function layout() {
     const begins = exampleChooser(run, beginWith);
-    const besides = [heads.node, marked.node, scaleOf, pointed];
+    const besides = [heads.node, marked.node, scaleOf, el("p", { class: "hint" }, aboutMap)];
     return el("div", { class: hasMap ? "beside" : "" },
       div(begins, own.node, hasMap ? rowNode : null, signalKey(runs)),
       hasMap ? el("div", { class: "try-beside-map" }, besides) : null, slot,
@@ -253,13 +259,9 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
     begin, show, say,
     parts: (weights) => shapeParts(now.shapes, weights),
     query: (weights) => {
-      const { kind, center } = now.shapes[now.chosen];
-      const q = chosenQuery(weights);
-      return { q, at: q, name: `${kind} at ${Math.round(center)}` };
+      const q = queryNow(weights);
+      return { q, at: q, name: nameAt(q, weights.rows) };
     },
-    key: (k) => {
-      const kind = kindAt(k, weightsNow().columns);
-      return kind ? `position ${k}, ${kind}` : `position ${k}`;
-    },
+    key: (k) => nameAt(k, weightsNow().columns),
   };
 }

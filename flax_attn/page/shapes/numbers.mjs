@@ -56,6 +56,10 @@ export const isIn = ({ center, width }, t) => Math.abs(t - center) <= width / 2;
 export const keysIn = (shape, columns) =>
   range(columns).filter((k) => isIn(shape, (k * LENGTH) / columns));
 
+/** The weight of a query on all keys in a shape. */
+export const rowShare = (weights, q, shape) =>
+  sumOf(keysIn(shape, weights.columns).map((k) => weights.at(q, k)));
+
 /** The share of their weight that the queries in some shapes put on the keys in others. */
 export function shareOn(weights, queries, keys) {
   const isQuery = (t) => queries.some((shape) => isIn(shape, t));
