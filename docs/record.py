@@ -86,7 +86,7 @@ def induction(runs: Path) -> list[Path]:
     heads = [f"head {i}" for i in range(scores.shape[1])]
     what = "mean weight on the token that followed last time, by block (rows) and head"
     best = "attention weights of the best head on a string that comes twice"
-    weights = run.examples["induction_weights"]
+    weights = run.examples["induction_weights"][np.unravel_index(scores.argmax(), scores.shape)]
     return [
         tabulate("induction_scores", of_run(what, run), blocks, heads, scores),
         tabulate("induction", of_run(best, run), string, string, weights),

@@ -98,7 +98,7 @@ def language(random):
     arrays |= {"string": np.array(["a", "b", "c", "a", "b", "c"])}
     arrays |= {
         "induction": random.uniform(size=(2, 2)),
-        "induction_weights": blocks["attention/block1"][0],
+        "induction_weights": np.stack([*blocks.values()]),
     }
     return arrays | blocks
 

@@ -20,8 +20,9 @@ def draw(run: Record) -> dict[str, Figure]:
     pictures = {"loss_by_position": loss_by_position(examples["losses"], run.name)}
     if "induction" in examples:
         string = examples["string"].tolist()
-        arrays = examples["induction"], examples["induction_weights"]
-        pictures["induction"] = induction(*arrays, string, run.name)
+        scores, weights = examples["induction"], examples["induction_weights"]
+        best = np.unravel_index(scores.argmax(), scores.shape)
+        pictures["induction"] = induction(scores, weights[best], string, run.name)
     if "tokens" in examples:
         last = {name: weights[:, -1] for name, weights in run.attention.items()}
         pictures["attention"] = looks(examples["tokens"].tolist(), last, run.name)

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 NUM_STRINGS = 32
+LEAST_FOUND = 2.0  # times the uniform weight, below which no head is an induction head
 
 
 def repeated_strings(
@@ -30,6 +31,17 @@ def scores(weights: Float[np.ndarray, "n h t t"], period: int) -> Float[np.ndarr
     The mean is over the second half of strings that `repeated_strings` made. It leaves out the last
     token.
     """
-    length = weights.shape[-1]
-    queries = np.arange(length - period, length - 1)  # without the last token
-    return weights[:, :, queries, queries - period + 1].mean(axis=(0, 2))  # (h,)
+    queries = _second(weights.shape[-1], period)
+    return weights[:, :, queries, queries - period + 1].mean(axis=(0, 2))
+
+
+def is_found(of_heads: Float[np.ndarray, "b h"], string: Sequence[str]) -> bool:
+    """Returns whether a head scores well above uniform weights on the tokens up to the current."""
+    tokens = list(string)
+    period = len(tokens) - 1 - tokens[:-1].index(tokens[-1])
+    uniform = float((1 / (_second(len(tokens), period) + 1)).mean())
+    return float(of_heads.max()) >= LEAST_FOUND * uniform
+
+
+def _second(length: int, period: int) -> Int[np.ndarray, " q"]:
+    return np.arange(length - period, length - 1)

@@ -114,7 +114,8 @@ class LanguageModel(Task):
         block, head = map(int, np.unravel_index(by_head[0].argmax(), by_head[0].shape))
         name = list(looks[0])[block]
         arrays = {"induction": by_head[0], "string": inputs.written(strings[0])}
-        arrays["induction_weights"] = looks[0][name][0, head]  # (t, t)
+        of_first = [weights[0] for weights in looks[0].values()]
+        arrays["induction_weights"] = np.stack(of_first)  # (blocks, heads, t, t)
         metrics = {"test/induction": [float(of_heads.max()) for of_heads in by_head]}
         return arrays, metrics, {"induction_head": f"{name}, head {head}"}
 

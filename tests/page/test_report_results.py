@@ -1,6 +1,7 @@
 """The curves and the tables of a report, in Chromium."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -167,3 +168,21 @@ def test_runs_on_the_same_signals_answer_in_one_picture(pages, visit):
     assert picture.locator(".heat canvas").count() == 1
     assert "target" in opened.sentence()
     assert "one attends most to position" in opened.sentence()
+
+
+def test_a_chosen_induction_head_is_that_of_the_sentence_the_frame_and_the_map(written, visit):
+    run, path = written("language")
+    page = visit(path).page
+    figure = page.locator("figure").filter(has_text="comes twice")
+    weights, scores = run.examples["induction_weights"], run.examples["induction"]
+    for block, head in ((0, 1), (1, 0)):
+        box = figure.locator("canvas").first.bounding_box()
+        at = {"x": box["width"] * (head + 0.5) / 2, "y": box["height"] * (block + 0.5) / 2}
+        figure.locator("canvas").first.click(position=at)
+        frame = figure.locator(".cell-mark").first.evaluate("({style}) => [style.top, style.left]")
+        assert [round(float(side.rstrip("%"))) for side in frame] == [50 * block, 50 * head]
+        said = figure.locator(".sentence > span").first.text_content()
+        shares = [float(share) for share in re.findall(r"([\d.]+)\s%", said)]
+        expected = [scores[block, head], weights[block, head, 4, 2]]  # "a b c a b c"
+        assert shares == pytest.approx([100 * one for one in expected], abs=0.8)
+        assert f"lock{block + 1}, head {head}" in figure.locator(".try-title").text_content()

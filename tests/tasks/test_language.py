@@ -201,6 +201,10 @@ def test_strings_come_twice_and_scores_are_of_the_token_after():
     np.testing.assert_array_equal(induction.scores(perfect, 8), [0, 1])
     without_start = induction.scores(perfect[..., 1:, 1:], 8)
     np.testing.assert_array_equal(without_start, [0, 1])
+    uniform = np.tri(17) / np.arange(1, 18)[:, None]
+    for weights, is_found in ((perfect, True), (uniform + np.zeros((3, 2, 1, 1)), False)):
+        of_heads = induction.scores(weights, 8)[None]
+        assert induction.is_found(of_heads, strings[0].astype(str).tolist()) == is_found
 
 
 @pytest.mark.parametrize(
@@ -222,8 +226,10 @@ def test_induction_is_measured_on_strings_that_the_data_can_hold(data, start, pe
     assert letters == again
     assert len(set(letters)) == period
     assert len(string) <= task.data.max_length
-    assert arrays["induction_weights"].shape == (len(string), len(string))
-    after = [arrays["induction_weights"][-i, -i - period + 1] for i in range(2, period + 1)]
+    assert arrays["induction_weights"].shape[2:] == (len(string), len(string))
+    assert arrays["induction_weights"].shape[:2] == arrays["induction"].shape
+    best = arrays["induction_weights"][np.unravel_index(arrays["induction"].argmax(), (2, 2))]
+    after = [best[-i, -i - period + 1] for i in range(2, period + 1)]
     assert 0 < np.mean(after) < 1
     assert metrics == {"test/induction": [arrays["induction"].max()]}
 
@@ -248,7 +254,7 @@ def test_blocks_stand_in_their_order_and_the_right_head_is_named():
     assert summary == {"induction_head": "block11, head 1"}
     assert metrics == {"test/induction": [1.0]}
     np.testing.assert_array_equal(np.argwhere(arrays["induction"]), [[10, 1]])
-    np.testing.assert_array_equal(arrays["induction_weights"][4:], np.eye(8)[1:5])
+    np.testing.assert_array_equal(arrays["induction_weights"][10, 1, 4:], np.eye(8)[1:5])
 
 
 def own_text(tmp_path, text, **data):

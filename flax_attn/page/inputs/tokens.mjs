@@ -1,11 +1,11 @@
 // Tokens that go on: what each attends to before it, the loss along a text, and induction heads.
 
-import { asNumber, div, el, sentence, shown } from "../dom.mjs";
-import { range } from "../lists.mjs";
+import { asNumber, capital, div, el, sentence } from "../dom.mjs";
+import { indexOfLargest, range } from "../lists.mjs";
 import { chart, lineOf } from "../pictures/curves.mjs";
 import { ABLATED, effectsRow, takingChanges } from "../pictures/effects.mjs";
 import { headName, placesOfHeads } from "../pictures/head_grid.mjs";
-import { headOf, heatMap, legend, mapOf, putsOn, rowOf, signedTop } from "../pictures/heat.mjs";
+import { headsOf, heatMap, legend, mapOf, putsOn, rowOf, signedTop } from "../pictures/heat.mjs";
 import { tellingHead } from "../pictures/overview.mjs";
 import { stage } from "../pictures/stage.mjs";
 import { sign } from "../pictures/words.mjs";
@@ -48,39 +48,48 @@ function furtherOf(example) {
   ];
 }
 
-/** The induction of each head, and the weights of the best one on a repeated random string. */
+/** The induction of each head, and the weights of the chosen one on a repeated random string. */
 function induction({ induction: scores, string, induction_weights: packed }) {
-  const weights = headOf(packed, 0);
+  const columns = scores[0].length;
+  const values = scores.flat().map(asNumber);
+  const heads = headsOf(packed);
   const said = sentence();
-  const flat = scores.flatMap((row, block) => row.map((value, head) => [value, block, head]));
-  const [value, block, head] = flat.reduce((a, b) => (b[0] > a[0] ? b : a));
-  const best = `block${block + 1}, head ${head}`;
-  const map = mapOf(
-    string, weights,
-    (q, k) => said.say(tokenLook(string[q], string[k], weights.at(q, k), q - k, weights.signed)),
-    { visible: (q, k) => k <= q, label: `${best} on the random string` },
-  );
-  const rows = { rows: scores.length, columns: scores[0].length };
-  const grid = { ...rows, at: (i, j) => asNumber(scores[i][j]) };
+  const title = el("p", { class: "try-title" });
+  const box = div();
   const small = heatMap({
     name: "Induction of each head: blocks downwards, heads across",
     rowNames: scores.map((_, i) => `block${i + 1}`),
-    columnNames: scores[0].map((_, i) => `head ${i}`),
-    onPoint: (i, j) => said.say(`block${i + 1}, head ${j}: ${shown(grid.at(i, j))} on average.`),
+    columnNames: range(columns).map(String),
+    axes: ["block", "head"],
+    onPick: (i, j) => choose(i * columns + j),
   });
-  small.show(grid, {});
-  small.point(block, head);
-  const followed = "the token that followed last time";
-  const puts = weights.signed
-    ? `gives ${followed} the weight ${shown(value)}`
-    : `puts ${shown(value)} of its weight on ${followed}`;
-  said.say(`${best} ${puts}, on a random string that comes twice.`);
-  const title = el("p", { class: "try-title" }, `${best} on the random string`);
+  small.show({ rows: scores.length, columns, at: (i, j) => values[i * columns + j] }, {});
+  const choose = (i) => {
+    const [block, head, weights] = [Math.floor(i / columns), i % columns, heads[i]];
+    const name = `block${block + 1}, head ${head}`;
+    const followed = "the token that followed last time";
+    const puts = putsOn(followed, values[i], weights.signed);
+    const tell = (q, k) => {
+      const own = tokenLook(string[q], string[k], weights.at(q, k), q - k, weights.signed);
+      said.say(`${capital(name)} ${puts}, on average. ${own}`);
+    };
+    const options = { visible: (q, k) => k <= q, label: `${name} on the random string` };
+    const map = mapOf(string, weights, tell, options);
+    const last = string.length - 2; // the last query of which it is known what followed
+    const followedAt = string.lastIndexOf(string[last], last - 1) + 1;
+    title.textContent = `${capital(name)} on a random string that comes twice`;
+    box.replaceChildren(map.node, legend(signedTop(weights) ?? 1, true, weights.signed));
+    small.point(block, head);
+    map.point(last, followedAt);
+    tell(last, followedAt);
+  };
+  choose(indexOfLargest(values));
+  const hint = "Each cell is the mean weight of a head on the token that followed last time. ";
   return [
     el("h2", {}, "Induction heads"),
     el("figure", {},
-      said.node, small.node, title, map.node,
-      legend(signedTop(weights) ?? 1, true, weights.signed),
+      said.node, el("p", { class: "hint" }, hint, "Click a head to see its weights."), small.node,
+      title, box,
     ),
   ];
 }

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from flax_attn.data import toy
 from flax_attn.data.raw import Columns, Raw
 from flax_attn.runs.reading import Record
-from flax_attn.tasks import replies
+from flax_attn.tasks import induction, replies
 from flax_attn.tasks.artifacts import LossAndMetrics, Prediction, outputs_of
 from flax_attn.tasks.comparison import ExampleScores
 from flax_attn.tasks.inputs.tokens import PART, Passages, check_lengths
@@ -123,10 +123,12 @@ class NextToken(Target):
         """Returns the loss by position, and what shows induction."""
         held = run.examples
         shown: JsonObject = {"losses": replies.numbers(held["losses"])}
-        if "induction" in held:
+        string = held.get("string", np.array([])).tolist()
+        if "induction" in held and induction.is_found(held["induction"], string):
             shown["induction"] = replies.numbers(held["induction"])
             shown["string"] = replies.written(held["string"])
-            shown["induction_weights"] = replies.pack(held["induction_weights"][None])
+            weights = held["induction_weights"]
+            shown["induction_weights"] = replies.pack(weights.reshape(-1, *weights.shape[2:]))
         return shown
 
     @classmethod
