@@ -65,7 +65,7 @@ class Follower:
             "epoch": int(epoch),
             "of": self.config.num_epochs,
             "is_finished": self.result is not None,
-            "sentence": f"{self.does}; {said}",
+            "sentence": f"task: {self.does}; {said}",
             "curves": curves(self.rows),
         }
         return safe(state)

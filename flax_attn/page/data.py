@@ -106,9 +106,9 @@ def _largest(weights: Weights) -> Weights:
 
 
 def sentence(run: Record) -> str:
-    """Returns what the model of a run does, and how well it does it on test data."""
-    does, seeds = TASKS[run.task].target_class.sentence(run), len(run.summary["seeds"])
-    return f"{does} (mean of {seeds} seeds)" if seeds > 1 else does
+    """Returns the task of a run, and how well its model does it on test data."""
+    said, seeds = TASKS[run.task].target_class.sentence(run), len(run.summary["seeds"])
+    return f"{said}, mean of {seeds} seeds" if seeds > 1 else said
 
 
 def num_test(run: Record) -> int | None:

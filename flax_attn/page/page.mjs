@@ -19,7 +19,8 @@ export function part(level, heading, ...children) {
 }
 
 /** The name of a run and its sentence. */
-export const headingOf = (run) => [namedBy(run.name), unbroken(run.sentence)];
+export const headingOf = ({ name, sentence, attention }) =>
+  [namedBy(attention.length ? `Attention in ${name}` : name), unbroken(sentence)];
 
 /** A sentence whose percentages stay on one line. */
 const unbroken = (text) => capital(text).replaceAll(" %", "\u00a0%");
@@ -114,7 +115,7 @@ function againPart(runs) {
 /** Fills the page of a run that trains: its model as it stands, and what was measured. */
 function followPage(page, runs, explored) {
   const learned = div(learnedPart(runs));
-  runs[0].sentence = runs[0].does; // until it is said how well
+  runs[0].sentence = `task: ${runs[0].does}`; // until it is said how well
   page.replaceChildren(...explored(runs, "h1"), learned);
   const draw = (state) => {
     Object.assign(runs[0], { sentence: state.sentence, curves: state.curves });
@@ -155,10 +156,10 @@ function chanceOf(one, other) {
   return `, of ${counts} test examples${isChance ? may : ""}`;
 }
 
-/** What runs of several tasks do, each task once; null for a single one. */
+/** The tasks of several runs, each task once; null for a single one. */
 function tasksOf(runs) {
   const does = groupsOf(runs).map(([run]) => run.does);
-  return does.length > 1 ? capital([...new Set(does)].join("; ")) : null;
+  return does.length > 1 ? `Tasks: ${[...new Set(does)].join("; ")}` : null;
 }
 
 /** What several runs show together: what the best of them does, where they can be compared. */

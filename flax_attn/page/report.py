@@ -92,9 +92,10 @@ def with_own_names(runs: list[Record]) -> list[Record]:
 def title(shown: list[JsonObject]) -> str:
     """Returns what the page says, in one line."""
     if len(shown) == 1:
-        return escaped(f"{shown[0]['name']} {shown[0]['sentence']}")
-    does = (f"{run['name']} {run['sentence']}" for run in shown)
-    return escaped(f"{len(shown)} runs: {'; '.join(does)}")
+        name = f"Attention in {shown[0]['name']}" if shown[0]["attention"] else shown[0]["name"]
+        return escaped(f"{name}: {shown[0]['sentence']}")
+    said = (f"{run['name']}: {run['sentence']}" for run in shown)
+    return escaped(f"{len(shown)} runs: {'; '.join(said)}")
 
 
 def still(run: Record) -> str:

@@ -55,7 +55,7 @@ def test_the_error_in_a_sentence_is_in_the_units_of_the_data(tmp_path):
     error = 50 * np.sqrt(run.summary["metrics"]["test/mse"]["mean"])
     tallest = run.examples["targets"].max()
     said = data_of(report([run]))["runs"][0]["sentence"]
-    assert f"with an error of {error:.2g} for heights up to {tallest:.3g} (mean of 2" in said
+    assert f"RMSE {error:.2g} (heights up to {tallest:.3g}), mean of 2" in said
 
 
 def test_a_page_knows_the_files_of_a_run_by_their_sums(tmp_path):

@@ -1,5 +1,6 @@
 """What a page and the terminal say of a run: what its model does, and how well."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from flax_attn.runs.reading import Record
 from flax_attn.tasks import TASKS
+from flax_attn.tasks.comparison import compare
 from flax_attn.tasks.replies import pack
 
 
@@ -25,27 +27,30 @@ CLASSES, TARGETS = {"classes": ["a", "b", "c"]}, np.array([[[0.0], [12.0]]])
 HALF = {"exact_match": 0.5}
 SIGNALS, SERIES = {"targets": TARGETS}, {"inputs": np.zeros((2, 5, 3)), "targets": TARGETS}
 SERIES_DATA = {"name": "input_series", "relevant": 0}
-SENTENCES = [  # the task, a run, how its sentence begins, and figures in it
-    ("tokens-next", run_of({"loss": np.log(4)}), "continues a text", ("25 %", "1.39")),
+CONFUSED, SPREAD = np.array([[8, 0], [1, 1]]), np.array([1.0, 3.0, 5.0])
+SENTENCES = [  # the task, a run, how its task begins, and figures in its sentence
+    ("tokens-next", run_of({"loss": np.log(4), "accuracy": 0.28}), "continue a text",
+     ("Loss 1.39", "perplexity 4", "accuracy 28 %")),
     ("signal-signal", run_of({"mse": 0.04}, {"task": "by_shape"}, units(10.0), **SIGNALS),
-     "sets both shapes of a kind", (" 2 ", "12")),
+     "level each pair", ("RMSE 2 ", "up to 12")),
     ("signal-signal", run_of({"mse": 0.25}, {"task": "by_location"}, **SIGNALS),
-     "sets the two shapes on each side", ("0.5", "12")),
+     "level the two shapes on each side", ("RMSE 0.5", "12")),
     ("signal-signal", run_of({"mse": 0.04}, SERIES_DATA, **SERIES),
-     "predicts one series from 3", ("0.2",)),
+     "predict one series from 3", ("RMSE 0.2",)),
     ("signal-classes", run_of({"accuracy": 0.5}, derived=CLASSES),
-     "tells 3 classes of signals apart", ("50 %", "3 classes")),
-    ("image-classes", run_of({"accuracy": 0.9876}, derived=CLASSES),
-     "tells 3 classes of images apart", ("98.8 %", "test images")),
+     "tell 3 classes of signals apart", ("Accuracy 50 %",)),
+    ("image-classes", run_of({"accuracy": 0.9876}, derived=CLASSES, confusion=CONFUSED),
+     "tell 3 classes of images apart", ("98.8 %", "most frequent class 80 %")),
     ("text-classes", run_of({"accuracy": 0.5}, derived=CLASSES),
-     "tells 3 classes of texts apart", ("50 %", "test texts")),
-    ("signal-number", run_of({"mae": 0.123}), "predicts a number from a signal", ("0.12",)),
-    ("image-number", run_of({"mae": 2.0}), "predicts a number from an image", ("2",)),
-    ("text-number", run_of({"mae": 2.0}), "predicts a number from a text", ("2",)),
-    ("text-text", run_of({"bleu": 31.234} | HALF), "translates", ("BLEU of 31.2",)),
-    ("text-text", run_of({"exact_match": 0.985}, "dates"), "writes dates in digits", ("98.5 %",)),
-    ("text-text", run_of(HALF, "reverse"), "writes words in reverse", ("50 %",)),
-    ("text-text", run_of(HALF), "writes answers", ("50 %",)),
+     "tell 3 classes of texts apart", ("50 %",)),
+    ("signal-number", run_of({"mae": 0.123}), "predict a number from a signal", ("error 0.12",)),
+    ("image-number", run_of({"mae": 2.0}), "predict a number from an image", ("2",)),
+    ("text-number", run_of({"mae": 2.0}, targets=SPREAD), "predict a number from a text",
+     ("error 2", "median 1.3")),
+    ("text-text", run_of({"bleu": 31.234} | HALF), "translate", ("BLEU 31.2",)),
+    ("text-text", run_of({"exact_match": 0.985}, "dates"), "write dates in digits", ("98.5 %",)),
+    ("text-text", run_of(HALF, "reverse"), "write words in reverse", ("50 %",)),
+    ("text-text", run_of(HALF), "write answers", ("50 %",)),
 ]  # fmt: skip
 
 
@@ -60,6 +65,18 @@ def test_a_sentence_has_the_figures_of_the_test_in_units_of_the_data(name, run, 
     sentence = TASKS[name].target_class.sentence(run)
     assert all(figure in sentence for figure in figures)
     assert "\n" not in sentence
+
+
+def test_a_sentence_has_the_interval_and_the_best_other_model_in_the_same_units():
+    task, run = TASKS["signal-signal"].target_class, SENTENCES[1][1]
+    own, others = np.array([0.03, 0.05, 0.04]), {"near": np.full(3, 0.09), "far": np.ones(3)}
+    scores = {name: {"mse": other} for name, other in others.items()}
+    run = run._replace(summary=run.summary | {"comparisons": compare({"mse": own}, scores)})
+    sentence = task.sentence(run)
+    low, high = re.search(r"interval (\S+) to (\S+),", sentence).groups()
+    assert float(low) < 2 < float(high)
+    assert "near 3" in sentence
+    assert "far" not in sentence
 
 
 @pytest.mark.parametrize(("data", "first"), [("mnist", 0.0), ("own", 1.0)])

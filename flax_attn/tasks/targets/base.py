@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -27,6 +27,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from flax_attn.analysis.drawing import Figure
+
+
+class Headline(NamedTuple):
+    """How good a run is: a metric of the test by its key and its name, and what it compares with.
+
+    `write` makes a text of its value, in the units that a reader knows.
+    """
+
+    metric: str
+    name: str
+    write: Callable[[float], str]
+    about: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -148,12 +160,27 @@ class Target(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def summary(cls, run: Record) -> str:
-        """Returns what the model of a run does, in a few words that begin with a verb."""
+        """Returns the task of a run in a few words that begin with a verb, such as "translate"."""
 
     @classmethod
     @abc.abstractmethod
+    def headline(cls, run: Record) -> Headline:
+        """Returns the metric that a page begins with."""
+
+    @classmethod
     def sentence(cls, run: Record) -> str:
-        """Returns what the model of a run does, and how well it does it on test data."""
+        """Returns the task of a run and its metric, with the interval and the best other model."""
+        metric, name, write, about = cls.headline(run)
+        known = []
+        for one in run.summary.get("comparisons", []):
+            if one["metric"] == metric.replace("_", " "):
+                low, high = (write(one["run"][end]) for end in ("low", "high"))
+                known.append(f"95 % interval {low} to {high}")
+                others = sorted(one["beside"], key=lambda other: other["gain"]["mean"])
+                known += [f"{other['name']} {write(other['mean'])}" for other in others[:1]]
+        inside = ", ".join([*known, *about])
+        compared = f" ({inside})" if inside else ""
+        return f"task: {cls.summary(run)}. {name} {write(run.mean(metric))}{compared}"
 
     @classmethod
     def remarks(cls, run: Record, data: Data) -> list[str]:
@@ -174,6 +201,10 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def figures(cls, run: Record) -> "dict[str, Figure]":
         """Draws the figures of a run, by name."""
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
 
 
 def probabilities(logits: Tree) -> np.ndarray:

@@ -34,7 +34,7 @@ from flax_attn.tasks.artifacts import (
 from flax_attn.tasks.comparison import ExampleScores
 from flax_attn.tasks.inputs import INPUTS
 from flax_attn.tasks.inputs.base import Input
-from flax_attn.tasks.targets.base import Target, probabilities, with_penalty
+from flax_attn.tasks.targets.base import Headline, Target, percent, probabilities, with_penalty
 from flax_attn.tasks.token_rows import describe_tokens, print_tokens
 from flax_attn.training.metrics import (
     Confusion,
@@ -186,13 +186,14 @@ class Classes(Target):
     @classmethod
     def summary(cls, run: Record) -> str:
         number = len(run.config["derived"]["classes"])
-        return f"tells {number} classes of {INPUTS[run.input].noun} apart"
+        return f"tell {number} classes of {INPUTS[run.input].noun} apart"
 
     @classmethod
-    def sentence(cls, run: Record) -> str:
-        count, right = len(run.config["derived"]["classes"]), 100 * run.mean("accuracy")
-        noun = INPUTS[run.input].noun
-        return f"names the right one of {count} classes for {right:.3g} % of the test {noun}"
+    def headline(cls, run: Record) -> Headline:
+        counts = np.sum(run.examples.get("confusion", 0), axis=-1)
+        share = np.max(counts) / max(np.sum(counts), 1)
+        about = [f"always the most frequent class {percent(share)}"] if share else []
+        return Headline("accuracy", "Accuracy", percent, about)
 
     @classmethod
     def remarks(cls, run: Record, data: DataSet) -> list[str]:

@@ -17,7 +17,7 @@ from flax_attn.tasks import induction, replies
 from flax_attn.tasks.artifacts import LossAndMetrics, Prediction, outputs_of
 from flax_attn.tasks.comparison import ExampleScores
 from flax_attn.tasks.inputs.tokens import PART, Passages, check_lengths
-from flax_attn.tasks.targets.base import Target, token_loss
+from flax_attn.tasks.targets.base import Headline, Target, percent, token_loss
 from flax_attn.tasks.targets.classes import show_classes
 from flax_attn.types import Batch, JsonObject, Tree
 
@@ -109,14 +109,14 @@ class NextToken(Target):
 
     @classmethod
     def summary(cls, run: Record) -> str:
-        return "continues a text"
+        return "continue a text"
 
     @classmethod
-    def sentence(cls, run: Record) -> str:
-        loss = run.mean("loss")
-        share = 100 * float(np.exp(-loss))
-        does = f"gives the right next token a probability of {share:.2g} %"
-        return f"{does}, a loss of {loss:.3g}, on test text"
+    def headline(cls, run: Record) -> Headline:
+        accuracy = run.mean("accuracy")
+        about = [] if np.isnan(accuracy) else [f"accuracy {percent(accuracy)}"]
+        about.insert(0, f"perplexity {np.exp(run.mean('loss')):.3g}")
+        return Headline("loss", "Loss", lambda loss: f"{loss:.3g} nats per token", about)
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:

@@ -30,7 +30,7 @@ from flax_attn.tasks.comparison import ExampleScores
 from flax_attn.tasks.inputs import INPUTS
 from flax_attn.tasks.inputs.base import Input
 from flax_attn.tasks.inputs.signals import Normalization
-from flax_attn.tasks.targets.base import Target, with_penalty
+from flax_attn.tasks.targets.base import Headline, Target, with_penalty
 from flax_attn.tasks.token_rows import describe_tokens, print_tokens
 from flax_attn.training.metrics import mask_of, squared_error, weighted_mean
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
@@ -130,11 +130,14 @@ class Number(Target):
 
     @classmethod
     def summary(cls, run: Record) -> str:
-        return f"predicts a number from {'an' if run.input[0] in 'aeiou' else 'a'} {run.input}"
+        return f"predict a number from {'an' if run.input[0] in 'aeiou' else 'a'} {run.input}"
 
     @classmethod
-    def sentence(cls, run: Record) -> str:
-        return f"{cls.summary(run)}, off by {run.mean('mae'):.2g} on average"
+    def headline(cls, run: Record) -> Headline:
+        targets = run.examples.get("targets", np.array([np.nan]))
+        error = float(np.abs(targets - np.median(targets)).mean())
+        about = [] if np.isnan(error) else [f"always the median {error:.2g}"]
+        return Headline("mae", "Mean absolute error", lambda mae: f"{mae:.2g}", about)
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:

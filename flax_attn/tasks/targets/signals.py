@@ -19,7 +19,7 @@ from flax_attn.tasks.artifacts import (
 )
 from flax_attn.tasks.comparison import ExampleScores
 from flax_attn.tasks.inputs.signals import Signals, channels_of
-from flax_attn.tasks.targets.base import Target
+from flax_attn.tasks.targets.base import Headline, Target
 from flax_attn.training.metrics import Metric, mask_of, squared_error, weighted_mean
 from flax_attn.types import Batch, JsonObject, Tree, UserInput
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from flax_attn.analysis.drawing import Figure
 
 LEVELLED = {
-    "by_shape": "sets both shapes of a kind to their mean height",
-    "by_location": "sets the two shapes on each side to their mean height",
+    "by_shape": "level each pair of shapes of a kind",
+    "by_location": "level the two shapes on each side",
 }
 
 
@@ -123,17 +123,16 @@ class Signal(Target):
     def summary(cls, run: Record) -> str:
         data = run.config["data"]
         if "relevant" in data:
-            return f"predicts one series from {run.examples['inputs'].shape[-1]}"
-        return LEVELLED.get(data.get("task"), "turns signals into others")
+            return f"predict one series from {run.examples['inputs'].shape[-1]}"
+        return LEVELLED.get(data.get("task"), "turn signals into others")
 
     @classmethod
-    def sentence(cls, run: Record) -> str:
-        does, error = cls.summary(run), float(np.sqrt(run.mean("mse")))
-        if "relevant" in run.config["data"]:
-            return f"{does}, off by {error:.2g} of its standard deviation"
-        error *= run.config["derived"].get("inputs", {}).get("std", 1.0)  # in the user's units
-        tallest = float(np.max(run.examples["targets"], initial=0))
-        return f"{does}, with an error of {error:.2g} for heights up to {tallest:.3g}"
+    def headline(cls, run: Record) -> Headline:
+        unit, about = 1.0, "in standard deviations of the target"
+        if "relevant" not in run.config["data"]:
+            unit = run.config["derived"].get("inputs", {}).get("std", 1.0)
+            about = f"heights up to {float(np.max(run.examples['targets'], initial=0)):.3g}"
+        return Headline("mse", "RMSE", lambda mse: f"{unit * max(mse, 0) ** 0.5:.2g}", [about])
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:

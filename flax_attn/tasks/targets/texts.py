@@ -20,7 +20,7 @@ from flax_attn.tasks.artifacts import LossAndMetrics, Prediction, Recipe
 from flax_attn.tasks.comparison import ExampleScores
 from flax_attn.tasks.inputs.base import Input
 from flax_attn.tasks.inputs.pairs import Pairs
-from flax_attn.tasks.targets.base import Target, token_loss
+from flax_attn.tasks.targets.base import Headline, Target, percent, token_loss
 from flax_attn.types import Batch, JsonObject, Tree
 
 if TYPE_CHECKING:
@@ -106,14 +106,13 @@ class TargetText(Target):
     def summary(cls, run: Record) -> str:
         is_natural = "test/bleu" in run.summary["metrics"]
         what = WRITES.get(run.config["data"]["name"], "answers")
-        return "translates" if is_natural else f"writes {what}"
+        return "translate" if is_natural else f"write {what}"
 
     @classmethod
-    def sentence(cls, run: Record) -> str:
+    def headline(cls, run: Record) -> Headline:
         if "test/bleu" in run.summary["metrics"]:
-            return f"translates with a BLEU of {run.mean('bleu'):.3g} on test sentences"
-        exact = 100 * run.mean("exact_match")
-        return f"{cls.summary(run)}, {exact:.3g} % of the test without a mistake"
+            return Headline("bleu", "BLEU", lambda bleu: f"{bleu:.3g}", ["of 100"])
+        return Headline("exact_match", "Exact match", percent)
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:
