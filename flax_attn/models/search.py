@@ -91,6 +91,12 @@ def greedy(
     return decoded._replace(scores=last.score / _penalty(lengths, length_penalty))
 
 
+def probabilities(decoded: Decoded, length_penalty: float = 0.0) -> Float[Array, "b n"]:
+    """Computes the probability of each sequence, with its end, from the score."""
+    penalty = _penalty(decoded.lengths + decoded.ended, length_penalty)
+    return jnp.exp(decoded.scores * penalty)
+
+
 class _Greedy(NamedTuple):
     """A greedy search before step `i`: the decoder's state, the last token and what was found."""
 

@@ -153,9 +153,13 @@ export function pressOne(buttons, index) {
 }
 
 /** A row of numbered buttons, one of them pressed. `onChoice` gets the index. */
-export function numbered(label, count, chosen, onChoice, describe = (i) => `${label} ${i}`) {
-  const buttons = range(count).map((i) =>
-    el("button", { type: "button", "aria-label": describe(i), onclick: () => press(i) }, String(i)),
+export const numbered = (label, count, chosen, onChoice, describe = (i) => `${label} ${i}`) =>
+  choices(label, range(count).map(String), chosen, onChoice, describe);
+
+/** The same with texts on the buttons; `describe(i)` is what is read aloud, if not the text. */
+export function choices(label, texts, chosen, onChoice, describe = () => null) {
+  const buttons = texts.map((text, i) =>
+    buttonOf(text, () => press(i), { "aria-label": describe(i), dir: "auto" }),
   );
   const press = (index) => {
     pressOne(buttons, index);

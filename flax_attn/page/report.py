@@ -93,7 +93,7 @@ def title(shown: list[JsonObject]) -> str:
     """Returns what the page says, in one line."""
     if len(shown) == 1:
         name = f"Attention in {shown[0]['name']}" if shown[0]["attention"] else shown[0]["name"]
-        return escaped(f"{name}: {shown[0]['sentence']}")
+        return escaped(f"{name}, {shown[0]['sentence']}")
     said = (f"{run['name']}: {run['sentence']}" for run in shown)
     return escaped(f"{len(shown)} runs: {'; '.join(said)}")
 

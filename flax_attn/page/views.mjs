@@ -11,6 +11,7 @@ const TARGETS = new Map();
  * - `kept(run, example)`: its part of a reply, as the run has kept it.
  * - `stored(run, example)`: the request of an example, where a model in the page takes it; and
  *   `parts(run, example, weights)`, the parts that are masked in turn.
+ * - `named(example)`: the text that an example is chosen by, where it has one.
  * - `head(run)`: the head to begin with, by its index in `allHeads`.
  * - `together(runs)`: pictures of several runs side by side.
  * - `view(parts)`: a view of its own in place of `viewOf`.

@@ -18,6 +18,7 @@ from flax_attn.data.text import pad
 from flax_attn.data.tokenizers import bracketed
 from flax_attn.models.decoding import MOST_BEAM, Decoding, Translation, decode, translate
 from flax_attn.models.forward import Inputs, Params
+from flax_attn.models.search import probabilities
 from flax_attn.tasks import replies, step_scores
 from flax_attn.tasks.artifacts import Evaluation, Look, Prediction, first_rows
 from flax_attn.tasks.asking import Asked
@@ -162,7 +163,8 @@ class TextsOfTexts(Task):
         """Computes the best translations by beam, with the scores of each step if it has any."""
         options = self._search(self.recipe.decoding, min(BEST, self.recipe.decoding.beam))
         searched = inspect.unwrap(decode)(model, params[0], inputs, **options)
-        looked = {"tokens": searched.tokens, "lengths": searched.lengths, "merits": searched.scores}
+        looked = {"tokens": searched.tokens, "lengths": searched.lengths}
+        looked["probabilities"] = probabilities(searched, self.recipe.decoding.length_penalty)
         looked["attention"] = {"alignment": searched.alignment}
         if not step_scores.has_scores(model):
             return looked
@@ -183,7 +185,7 @@ class TextsOfTexts(Task):
                 {
                     "text": self.inputs.write(tokens),
                     "tokens": self.inputs.target_words(tokens),
-                    "score": float(searched["merits"][0, i]),
+                    "probability": float(searched["probabilities"][0, i]),
                     "attention": {"alignment": replies.array(weights[None])},
                     "scores": scores and {"alignment": scores},
                 }

@@ -100,7 +100,7 @@ def test_answers_are_those_of_the_server(name, tmp_path):
                 for layer, array in (own[kind] or {}).items():
                     check(array, right[kind][layer])
             assert own.get("text") == safe(right.get("text"))
-            assert own.get("score", 0) == pytest.approx(right.get("score", 0), abs=1e-4)
+            assert own.get("probability") == pytest.approx(right.get("probability"), abs=1e-4)
     assert answered >= 4
 
 

@@ -150,6 +150,7 @@ def test_the_search_goes_on_while_a_longer_sequence_may_become_the_best():
     decoded = search.beam_search(chain(probabilities), jnp.zeros((1, 1)), **options)
     assert decoded.tokens[0, 0].tolist() == [1, 2, 3, 4, 0]
     np.testing.assert_allclose(decoded.scores[0, 0], np.log(0.4) / (10 / 6) ** 3, atol=1e-3)
+    np.testing.assert_allclose(search.probabilities(decoded, 3.0), [[0.4]], atol=1e-3)
 
 
 def test_what_does_not_end_is_said_to_be_cut():
@@ -161,6 +162,7 @@ def test_what_does_not_end_is_said_to_be_cut():
     ):
         assert (int(decoded.lengths[0, 0]), bool(decoded.ended[0, 0])) == (3, False)
         np.testing.assert_allclose(decoded.scores, [[3 * np.log(0.5) / (8 / 6)]], rtol=1e-5)
+        np.testing.assert_allclose(search.probabilities(decoded, 1.0), [[0.125]], rtol=1e-5)
 
 
 def test_what_is_forbidden_never_comes():

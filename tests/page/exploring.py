@@ -82,6 +82,15 @@ class Visit:
         self.page.locator(".try-controls select").select_option(label=normalizer)
 
 
+def choose_example(box, number, name="Test example"):
+    """Chooses an example: texts are in a list, others have buttons with their numbers."""
+    texts = box.locator("label.control", has_text=name).locator("select")
+    if texts.count():
+        texts.first.select_option(index=number)
+    else:
+        box.get_by_role("button", name=f"{name} {number}", exact=True).first.click()
+
+
 def settle(page):
     """Until the newest answer is there, and all that is measured after it."""
     page.wait_for_selector(READY)

@@ -13,6 +13,7 @@ from flax_attn.page.data import weights_of
 from flax_attn.runs.reading import read
 from flax_attn.tasks.replies import numbers_of
 from tests import tiny
+from tests.page.exploring import choose_example
 
 pytestmark = pytest.mark.slow
 
@@ -104,7 +105,7 @@ def test_what_hiding_a_part_of_an_example_does_is_what_the_model_says(kind, tmp_
     figure = opened.page.locator("figure.stored").first
     for number in (0,) if kind == "language" else (0, 1):
         if number:
-            figure.get_by_role("button", name=f"Test example {number}", exact=True).click()
+            choose_example(figure, number)
             figure.locator(".effects-part[aria-busy=true]").wait_for()
         shown, tau, said = shown_in(figure, opened.page)
         ask, parts, weights = parts_of(kind, record, number)

@@ -64,7 +64,7 @@ def test_the_page_follows_until_the_end(config, tmp_path, browser):
         scores = state_of(follower)["curves"]["valid/mse"]["seeds"]
         score = sum(values[-1] for values in scores.values()) / len(scores)
         heading = visit.page.locator("h1").text_content()
-        assert "Sets both shapes of a kind to their mean height; so far" in heading
+        assert "Task: level each pair of shapes of a kind; so far" in heading
         assert f"valid mse {score:.3g}" in heading
         going.release(2)
         thread.join()
@@ -101,8 +101,8 @@ def test_a_page_that_follows_tells_the_mean_over_seeds_and_all_epochs(config, tm
     assert follower.answers.params == ["first 2", "second 2"]
     state = follower.state()
     assert (state["epoch"], state["of"], state["is_finished"]) == (2, 2, False)
-    assert state["sentence"] == "learns; so far valid mse 0.75"
+    assert state["sentence"] == "task: learns; so far valid mse 0.75"
     seeds = {"0": [9.0, 4.0, 1.0], "1": [8.0, 2.0, 0.5]}
     assert state["curves"]["valid/mse"] == {"steps": [0, 5, 10], "seeds": seeds}
     follower.result = 0.25
-    assert follower.state()["sentence"] == "learns; test mse 0.25"
+    assert follower.state()["sentence"] == "task: learns; test mse 0.25"

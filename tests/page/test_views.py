@@ -14,7 +14,7 @@ from tests.page.answering import KINDS as EXPLORED
 from tests.page.answering import Answering, record_of
 from tests.page.attacks import ATTACKS
 from tests.page.cells import KINDS, Replies, cell, page_of
-from tests.page.exploring import axe_finds, serving, serving_page, settle, visiting
+from tests.page.exploring import axe_finds, choose_example, serving, serving_page, settle, visiting
 from tests.written_runs import write_run
 
 MINUS = "\N{MINUS SIGN}"
@@ -73,7 +73,7 @@ def test_a_report_shows_each_input_with_each_target_and_needs_nothing_else(name,
         assert page.locator(".overview button").last.get_attribute("aria-pressed") == "true"
     if len(data["examples"]) > 1:
         before = opened.sentence()
-        page.get_by_role("button", name="Test example 1", exact=True).click()
+        choose_example(page, 1)
         assert opened.sentence() != before
 
 
@@ -87,7 +87,7 @@ def test_each_input_with_each_target_is_tried(name, cells, browser):
         settle(opened.page)
         first = opened.sentence()
         assert first
-        opened.page.get_by_role("button", name="example 1", exact=True).first.click()
+        choose_example(opened.page.locator(".try"), 1, "example")
         settle(opened.page)
         assert opened.sentence() != first
         changes = opened.page.locator(".try-change small").all_text_contents()
@@ -239,7 +239,7 @@ def test_words_and_their_means_are_the_models(opened):
     (weights,) = weights["attention"]
     page = visited.page
     assert page.locator(".word.unknown").all_text_contents() == ["(good)"]
-    page.get_by_role("button", name="Test example 1").click()
+    choose_example(page, 1)
     words = page.locator(".word")
     assert words.count() == weights.shape[0] == 7  # no padding
     kept = (np.round(255 * np.sqrt(weights)) / 255) ** 2
@@ -353,8 +353,8 @@ def test_points_of_numbers_say_their_values_and_choose_an_example(opened):
         chart.press("ArrowRight")
     assert f"prediction {said[2]:.3g}, target {targets[2]:.3g}" in chart.get_attribute("aria-label")
     chart.press("Enter")
-    chosen = page.get_by_role("button", name="Test example 2", exact=True)
-    assert chosen.get_attribute("aria-pressed") == "true"
+    chosen = page.locator("label.control", has_text="Test example").locator("select")
+    assert chosen.input_value() == "2"
     assert f"{said[2]:.3g}" in page.locator(".result").text_content()
 
 

@@ -1,8 +1,11 @@
 // Which attention is looked at, which example a reader begins with, and a text that is typed.
 
 import { chooser, div, el, numbered } from "../dom.mjs";
+import { range } from "../lists.mjs";
 import { scoresIn, weightsIn } from "../pictures/heat.mjs";
 import { allHeads } from "../pictures/overview.mjs";
+import { cutText } from "../pictures/words.mjs";
+import { inputOf } from "../views.mjs";
 
 /**
  * Which attention and head is shown: lists, where there is a choice. `first` is the one to begin
@@ -45,10 +48,24 @@ export function textField(label, rows, oninput) {
 }
 
 const MOST_OFFERED = 8; // examples to begin with
+const LONGEST_OFFERED = 60; // letters of an example in a list
 
 /** Buttons for the examples of a run, to begin with. */
 export function exampleChooser(run, onChoice) {
   const count = Math.min(run.examples.length, MOST_OFFERED);
   if (count < 2) return null;
-  return numbered("begin with example", count, 0, onChoice, (i) => `example ${i}`).node;
+  return exampleList("begin with example", run, count, onChoice, (i) => `example ${i}`).node;
+}
+
+/** A choice among the first examples of a run, by their texts or else by numbers. */
+export function exampleList(label, run, count, onChoice, describe) {
+  const { named } = inputOf(run);
+  if (!named) return numbered(label, count, 0, onChoice, describe);
+  const names = range(count).map((i) => cutText(named(run.examples[i]), LONGEST_OFFERED));
+  const node = chooser(label, names, 0, onChoice);
+  const press = (i) => {
+    node.querySelector("select").selectedIndex = i;
+    onChoice(i);
+  };
+  return { node, press };
 }

@@ -192,7 +192,7 @@ function foundOf({ found, attention, scores }, count, { target }) {
     return {
       text: writtenWhole(target, ids),
       tokens: writtenApart(target, ids),
-      score: found.merits.data[i],
+      probability: found.probabilities.data[i],
       attention: eachOf(attention, cut),
       scores: scores && eachOf(scores, cut),
     };
@@ -211,7 +211,7 @@ function replyOf(live, outputs, values, brief = false) {
   const scores = under("scores/");
   const result = outputs.outputs ? array(outputs.outputs) : null; // a search finds texts
   const named = live.classes && likeliestOf(result.data);
-  const found = ["tokens", "lengths", "merits"].map((name) => [name, outputs[name]]);
+  const found = ["tokens", "lengths", "probabilities"].map((name) => [name, outputs[name]]);
   return {
     ...NOTHING,
     outputs: result,

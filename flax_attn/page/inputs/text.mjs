@@ -7,7 +7,7 @@ import { mapOf, movingLegend, putsOn, rowOf, signedTop } from "../pictures/heat.
 import { weightsBehind } from "../pictures/heat.mjs";
 import { tellingHead } from "../pictures/overview.mjs";
 import { stage } from "../pictures/stage.mjs";
-import { lineEnd, sign, withoutBrackets, words } from "../pictures/words.mjs";
+import { lineEnd, naming, sign, withoutBrackets, words } from "../pictures/words.mjs";
 import { addInput, targetOf } from "../views.mjs";
 
 const ENDS = ["<S>", "</S>"]; // of a text that is read whole
@@ -31,6 +31,7 @@ function drawText(run) {
 export function drawWords({ tokens, known }, weights, { choice, top }, say = null) {
   if (!weights) return { row: words("The text", tokens, { known }).node, below: [] };
   const state = { q: say && tokens.length - 1 };
+  const named = naming(tokens, "");
   const said = sentence();
   const scale = movingLegend(say ? "tokens" : "words");
   const choose = weights.rows > 1;
@@ -43,8 +44,8 @@ export function drawWords({ tokens, known }, weights, { choice, top }, say = nul
   const map = choose ? mapOf(tokens, weights, (q, k) => pick(q, k), seen) : null;
   const mean = choose ? "The mean over all words" : choice.label;
   const tell = (k) => {
-    const who = state.q === null ? mean : `“${tokens[state.q]}”`;
-    const puts = putsOn(`“${tokens[k]}”`, rowOf(weights, state.q)[k], weights.signed);
+    const who = state.q === null ? mean : named(state.q);
+    const puts = putsOn(named(k), rowOf(weights, state.q)[k], weights.signed);
     said.say(say ? say(state.q, k) : `${who} ${puts}.`);
   };
   const pick = (q, k = null) => {
@@ -124,7 +125,7 @@ export function triedText({ state, answer, changed, forget, hide, choose }, firs
     scale.to(count, hidden.length > 0, signedTop(weights));
   }
 
-  const key = (k) => `“${sign(tokens[k])}”${last ? ` at ${k}` : ""}`;
+  const key = (k) => (last ? `“${sign(tokens[k])}” at ${k}` : naming(tokens, "")(k));
 
   function query({ rows }) {
     const end = tokens.length - 1;
@@ -165,6 +166,7 @@ addInput("text", {
     return stage(run, drawText(run), { hasLegend: hasMap, first: tellingHead(run), beside });
   },
   tried: (own) => triedText(own, textOf),
+  named: textOf,
   head: (run) => (run.target === "text" ? null : tellingHead(run)),
   kept: keptText,
 });

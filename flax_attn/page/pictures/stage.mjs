@@ -1,6 +1,7 @@
 // The frame of a run's picture: which example, which attention, the picture, its sentence.
 
-import { div, el, numbered } from "../dom.mjs";
+import { exampleList } from "../controls/choosers.mjs";
+import { div, el } from "../dom.mjs";
 import { legend, signedTop, topOf } from "./heat.mjs";
 import { allHeads, overview, weightsOf } from "./overview.mjs";
 
@@ -40,7 +41,7 @@ export function stage(run, draw, options = {}) {
     show();
   };
   const count = run.examples.length;
-  const number = numbered("Example", count, 0, pick, (i) => `Test example ${i}`);
+  const number = exampleList("Test example", run, count, pick, (i) => `Test example ${i}`);
   if (!count) return el("p", { class: "note" }, "This run has kept no example.");
   number.node.hidden = count < 2;
   pick(0);

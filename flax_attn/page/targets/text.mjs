@@ -1,11 +1,13 @@
 // A text: input above and output below, with lines between them as thick as the weights.
 
-import { div, el, numbered, replaceButtons, scrollBox } from "../dom.mjs";
+import { choices, div, el, percent, replaceButtons, scrollBox } from "../dom.mjs";
 import { sentence, tableBehind } from "../dom.mjs";
 import { heatMap, largest, weightText } from "../pictures/heat.mjs";
 import { linesBetween } from "../pictures/lines.mjs";
-import { answersOf, sign } from "../pictures/words.mjs";
+import { answersOf, cutText, naming, sign } from "../pictures/words.mjs";
 import { addTarget } from "../views.mjs";
+
+const LONGEST_OUTPUT = 40; // letters on a button
 
 /** The picture of one text and its output, for `stage`. */
 function drawTexts() {
@@ -26,7 +28,7 @@ function drawTexts() {
     const lines = linesBetween(label, source, tokens, (q, k) => tell(q, k));
     const tell = (q, k = null) => {
       const key = k ?? largest(weights, q);
-      const [part, from] = [tokens[q], source[key]].map((token) => `“${sign(token)}”`);
+      const [part, from] = [naming(tokens, "")(q), naming(source, "")(key)];
       const how = k === null ? "attends most to" : "attends to";
       const share = weightText(weights.at(q, key), weights.signed);
       const with_ = weights.signed ? `with the weight ${share}` : `with ${share} of its weight`;
@@ -38,7 +40,7 @@ function drawTexts() {
     const header = ["output", "attends most to", "weight"];
     const row = (token, q) => {
       const key = largest(weights, q);
-      return [sign(token), sign(source[key]), weightText(weights.at(q, key), weights.signed)];
+      return [sign(token), naming(source, "")(key), weightText(weights.at(q, key), weights.signed)];
     };
     const hint = "Point at a part of the output to see what it attends to.";
     return [
@@ -71,6 +73,12 @@ export function verdictOn(tokens, reference) {
 export function keptOutput(run, { tokens, reference, attention }) {
   const text = areText(tokens, reference) ? reference : joined(tokens);
   return { text, best: [{ text, tokens, attention, scores: null }] };
+}
+
+/** An output with its probability, where it is known. */
+function sure({ text, probability }, longest = LONGEST_OUTPUT) {
+  const share = probability === undefined ? "" : ` (${percent(probability)})`;
+  return `“${cutText(text, longest)}”${share}`;
 }
 
 /** The query with the largest weight, which is read most clearly. */
@@ -116,7 +124,6 @@ function triedTexts({ runs, state, heads, again, choose, hide }) {
   }
 
   function offer(best) {
-    const describe = (i) => `output ${i}: ${best[i].text}`;
     const onBest = (i) => {
       number = i;
       state.query = null;
@@ -124,7 +131,7 @@ function triedTexts({ runs, state, heads, again, choose, hide }) {
       choice.querySelectorAll("button")[i]?.focus();
     };
     const title = `beam search: top ${best.length} outputs`;
-    const list = numbered(title, best.length, number, onBest, describe);
+    const list = choices(title, best.map((one) => sure(one)), number, onBest);
     choice.replaceChildren(...(best.length > 1 ? [list.node] : []));
   }
 
@@ -136,11 +143,11 @@ function triedTexts({ runs, state, heads, again, choose, hide }) {
       number = 0;
     },
     chosen, show,
-    said: (reply) => `“${chosen(reply).text}”`,
+    said: (reply) => sure(chosen(reply), Infinity),
     query: ({ rows }) => {
       const q = Math.min(state.query ?? 0, rows - 1);
       const { tokens } = chosen(state.replies[0]);
-      return { q, at: null, name: `“${sign(tokens[q])}”` };
+      return { q, at: null, name: naming(tokens, "")(q) };
     },
   };
 }
