@@ -234,19 +234,27 @@ def test_all_parts_of_the_shapes_page_show_one_query(shapes, answers, browser):
 
 
 @pytest.mark.slow
-def test_every_normalizer_is_compared_on_one_signal(shapes, answers, browser):
-    with serving([shapes[1]], [answers]) as url, visiting(browser, url) as opened:
+def test_every_normalizer_has_its_error_on_the_test_examples(shapes, answers, browser):
+    run, record = shapes
+    with serving([record], [answers]) as url, visiting(browser, url) as opened:
         opened.page.get_by_role("button", name="Compare all normalisers").click()
         table = opened.page.locator(".try-compare table")
         table.wait_for(timeout=60_000)
         names = table.locator("tbody th").all_text_contents()
         assert names == ["as trained", "softmax", "entmax-1.5", "sparsemax", "top-k", "hard"]
         rows = [row.split("\t") for row in table.locator("tbody").inner_text().splitlines()]
+        inputs, targets = (record.examples[name][:4] for name in ("inputs", "targets"))
+        error = np.sqrt(np.square(np.asarray(run.predict(inputs).outputs) - targets).mean())
+        errors = {row[0]: float(row[1]) for row in rows}
+        assert errors["as trained"] == errors["softmax"] == pytest.approx(error, rel=0.01)
+        change = float(rows[-1][2].replace(MINUS, "-"))
+        assert change == pytest.approx(errors["hard"] - errors["as trained"], abs=0.02)
+        assert change != 0
         keys = {row[0]: float(row[3]) for row in rows}
         assert keys["hard"] == 1 < keys["top-k"] <= 3
-        opened.page.get_by_role("slider", name="box 1").press("ArrowUp")
+        opened.page.get_by_role("slider", name="temperature").press("ArrowRight")
         opened.wait()
-        table.wait_for(state="detached")  # it was of another signal
+        table.wait_for(state="detached")  # it was of another temperature
 
 
 @pytest.mark.slow

@@ -231,13 +231,7 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
   });
   const rowNode = el("div", { class: "try-row" }, row.canvas, aboutRow);
   for (const event of ["pointerleave", "blur"]) map.canvas.addEventListener(event, pointAway);
-  const compare = everyNormalizer({
-    run,
-    ask: asks[0],
-    shapes: () => now.shapes,
-    signal,
-    settings: () => state.settings,
-  });
+  const compare = everyNormalizer({ run, ask: asks[0], settings: () => state.settings });
 
   function layout() {
     const begins = exampleChooser(run, beginWith);

@@ -1,16 +1,19 @@
 // How well shapes are levelled, as a table, and under every normaliser.
 
 import { nameOfNormalizer, NORMALIZERS } from "../controls/settings.mjs";
-import { buttonOf, el, percent, plainTable } from "../dom.mjs";
+import { buttonOf, el, percent, plainTable, shown } from "../dom.mjs";
 import { meanOf, range } from "../lists.mjs";
-import { rowOf, weightsIn } from "../pictures/heat.mjs";
-import { heightIn, rightHeights, SHAPE_KINDS, shareOn } from "./numbers.mjs";
+import { rowOf, tickText, weightsIn } from "../pictures/heat.mjs";
+import { heightIn, shapesOf, shareOn } from "./numbers.mjs";
 
 const CLOSE = 1; // what passes for right, where heights reach 25
-const RIGHT = `✓: off by at most ${CLOSE.toFixed(1)} on average`;
 
 const HINT = { class: "hint" };
+const CAPTION = (count) =>
+  `The model under every normaliser on ${count} test examples, with the other settings as they are.`;
 const COUNTED =
+  "RMSE: the root mean squared error in the units of the heights, and its change from the model " +
+  "as it was trained. " +
   "Keys per query: at how many positions one position looks, on average (1\u00a0% or more). " +
   "Attention on shapes: what positions in shapes put on shapes of both kinds, on average.";
 
@@ -21,58 +24,79 @@ export function verdict(group, output, shapes, right) {
   return `${Number(written) <= CLOSE ? "✓" : "✗"} off by ${written}`;
 }
 
-const ofKind = (kind, shapes) => [...shapes.keys()].filter((i) => shapes[i].kind === kind);
+/** The root of the mean squared error of outputs, and two means over queries of their weights. */
+function measured(run, examples, replies) {
+  const squares = examples.flatMap(({ targets: [target] }, i) =>
+    target.map((own, t) => (own - replies[i].outputs.data[t]) ** 2));
+  const looks = replies.map((reply) => weightsIn(reply, run.attention.at(-1).name, 0));
+  const shares = looks.map((weights, i) => {
+    const shapes = shapesOf(examples[i]);
+    return shareOn(weights, shapes, shapes);
+  });
+  const [keys, share] = [meanOf(looks.map(keysOf)), meanOf(shares)];
+  return { error: Math.sqrt(meanOf(squares)), keys, share };
+}
 
 /**
- * A button that asks under every normaliser, and the table of what comes out. `follow()` takes the
- * table away when the signal or another setting has changed since.
+ * A button that asks the test examples under every normaliser, and the table of what comes out.
+ * `follow()` takes the table away when another setting has changed since.
  */
-export function everyNormalizer({ run, ask, shapes, signal, settings }) {
+export function everyNormalizer({ run, ask, settings }) {
   const result = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-live": "polite" });
-  result.setAttribute("aria-label", "The answer under every normaliser");
+  result.setAttribute("aria-label", "The error under every normaliser");
   const names = run.live?.normalizers ?? NORMALIZERS;
+  const { examples } = run;
   let shownFor = null;
-  const now = () => JSON.stringify([signal(), { ...settings(), normalizer: null }]);
-  const asked = async (name) => {
-    const inputs = { inputs: { shape: [signal().length, 1], data: signal() } };
-    const reply = await ask({ inputs, settings: { ...settings(), normalizer: name } });
-    if (reply.error) return [nameOfNormalizer(name), reply.error];
-    const right = rightHeights(shapes(), run.task);
-    const looks = weightsIn(reply, run.attention.at(-1).name, 0);
-    const errors = SHAPE_KINDS.map((kind) =>
-      verdict(ofKind(kind, shapes()), reply.outputs.data, shapes(), right),
-    );
-    const share = shareOn(looks, shapes(), shapes());
-    return [nameOfNormalizer(name), ...errors, keysOf(looks), percent(share)];
+  const now = () => ({ ...settings(), normalizer: null, hidden: [] });
+  const asked = async (normalizer) => {
+    const replies = [];
+    for (const { inputs: [signal] } of examples) {
+      const inputs = { inputs: { shape: [signal.length, 1], data: signal } };
+      replies.push(await ask({ inputs, settings: { ...now(), normalizer } }));
+    }
+    return { name: nameOfNormalizer(normalizer), replies };
   };
   const compare = async () => {
-    const own = (shownFor = now());
+    const own = (shownFor = JSON.stringify(now()));
     result.replaceChildren();
     result.setAttribute("aria-busy", "true");
     const rows = [];
-    for (const name of names) {
-      rows.push(await asked(name));
+    let first = null; // as trained
+    for (const normalizer of names) {
+      const { name, replies } = await asked(normalizer);
       if (shownFor !== own) return; // something was changed meanwhile
+      const broken = replies.find((reply) => reply.error);
+      if (broken) {
+        rows.push([name, broken.error]);
+        continue;
+      }
+      const { error, keys, share } = measured(run, examples, replies);
+      const change = first === null ? "" : signedChange(error - first);
+      first ??= error;
+      rows.push([name, shown(error), change, keys.toFixed(1), percent(share)]);
     }
-    const header = ["normaliser", "triangles", "boxes", "keys per query", "attention on shapes"];
-    const caption = "This signal under every normaliser, with the other settings as they are.";
-    const table = plainTable(`${caption} ${RIGHT}.`, header, rows);
+    const header = ["normaliser", "RMSE", "change", "keys per query", "attention on shapes"];
+    const table = plainTable(CAPTION(examples.length), header, rows);
     table.classList.add("stacked", "lone"); // on a phone
     result.replaceChildren(table, el("p", HINT, COUNTED));
     result.setAttribute("aria-busy", "false");
   };
   const follow = () => {
-    if (shownFor === null || shownFor === now()) return;
+    if (shownFor === null || shownFor === JSON.stringify(now())) return;
     shownFor = null;
-    result.replaceChildren(el("p", HINT, "Something was changed: compare again."));
+    result.replaceChildren(el("p", HINT, "A setting was changed: compare again."));
     result.setAttribute("aria-busy", "false");
   };
-  const button = buttonOf("Compare all normalisers on this signal", compare);
+  const button = buttonOf("Compare all normalisers on the test examples", compare);
   return { node: el("div", { class: "try-compare" }, button, result), follow };
 }
+
+/** A change with its sign; 0 where it is not seen in the numbers. */
+const signedChange = (change) =>
+  Math.abs(change) < 5e-4 ? "0" : `${change > 0 ? "+" : ""}${tickText(change)}`;
 
 /** The mean number of keys that get at least a hundredth of a query's weight. */
 function keysOf(weights) {
   const keys = (q) => rowOf(weights, q).filter((weight) => weight >= 0.01).length;
-  return meanOf(range(weights.rows).map(keys)).toFixed(1);
+  return meanOf(range(weights.rows).map(keys));
 }
