@@ -234,6 +234,17 @@ def test_mouse_finger_and_keys_read_a_signals_map_as_the_model_made_it(opened):
     assert cells[-1] == percent(weights[49, 7])
 
 
+GROUNDS_AND_CELLS = """(q) => {
+  const words = [...document.querySelectorAll(".word")];
+  const { width, height } = document.querySelector(".heat canvas");
+  const pen = document.querySelector(".heat canvas").getContext("2d");
+  const { data } = pen.getImageData(0, Math.floor((q + 0.5) * height / 7), width, 1);
+  const cell = (k) => [...data].slice(4 * Math.floor((k + 0.5) * width / 7)).slice(0, 3);
+  const grounds = words.map((word) => getComputedStyle(word).backgroundColor);
+  return [grounds, words.map((_, k) => `rgb(${cell(k).join(", ")})`)];
+}"""
+
+
 def test_words_and_their_means_are_the_models(opened):
     weights, visited, run = opened("texts", 1)
     (weights,) = weights["attention"]
@@ -247,6 +258,8 @@ def test_words_and_their_means_are_the_models(opened):
     assert f"{percent(kept.mean(axis=0)[3])} of its weight on “film”" in visited.sentence()
     words.nth(2).click()
     assert words.nth(2).get_attribute("aria-pressed") == "true"
+    grounds, cells = page.evaluate(GROUNDS_AND_CELLS, 2)
+    assert grounds == cells
     for k in (0, 4, 6):
         words.nth(k).focus()
         word = run.examples["words"][1, k]

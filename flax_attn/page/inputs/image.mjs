@@ -2,10 +2,10 @@
 
 import { centred, SIZE } from "../controls/digits.mjs";
 import { drawnImage } from "../controls/paper.mjs";
-import { buttonOf, el, roving, sentence, setStyle } from "../dom.mjs";
+import { buttonOf, div, el, roving, sentence, setStyle } from "../dom.mjs";
 import { indexOfLargest, range } from "../lists.mjs";
-import { inColours, movingLegend, paintEach, putsOn, rgb, rootOf } from "../pictures/heat.mjs";
-import { rowOf, signedTop, strength, weightsBehind, weightText } from "../pictures/heat.mjs";
+import { endOf, inColours, legend, paintEach, putsOn, rgb, rootOf } from "../pictures/heat.mjs";
+import { rowOf, strength, weightsBehind, weightText } from "../pictures/heat.mjs";
 import { stage } from "../pictures/stage.mjs";
 import { addInput, targetOf } from "../views.mjs";
 
@@ -43,11 +43,10 @@ function drawImage(run) {
       tell(indexOfLargest(row.map(Math.abs)));
       const pressed = q === null ? [] : [q];
       const label = `Image of ${row.length} patches. ${verdict.textContent} ${said.text()}`;
-      const top = signedTop(weights);
-      field.show(image, grid, row, label, { q, pressed, top, key: (k) => `patch ${k}` });
+      const own = { top: endOf(weights), signed: weights.signed, key: (k) => `patch ${k}` };
+      field.show(image, grid, row, label, { q, pressed, ...own });
     };
-    const scale = movingLegend("patches");
-    scale.to(weights.columns, false, signedTop(weights));
+    const scale = legend(endOf(weights), false, weights.signed);
     pick(choose ? mostInked(image, grid) : null);
     const hint = choose
       ? "Press a patch to see what it attends to, and again for the mean over all patches."
@@ -55,7 +54,7 @@ function drawImage(run) {
     return [
       ...above,
       said.node,
-      scale.node,
+      scale,
       el("p", { class: "hint no-print" }, hint),
       weightsBehind("patch", range(weights.columns), weights, state, ", row by row"),
     ];
@@ -81,8 +80,8 @@ export function mostInked({ shape: [, width, channels = 1], data }, grid) {
 }
 
 /**
- * Draws an image in ink on the colours of the weights of its patches. `count` may have any, and
- * `top` is the end of the scale where weights are signed.
+ * Draws an image in ink on the colours of the weights of its patches, on the scale of a map that
+ * ends at `top`; without it they are of strength, and `count` may have any weight.
  */
 export function paintPixels(canvas, image, grid, row, count, top = null) {
   const { shape: [height, width, channels = 1], data } = image;
@@ -115,16 +114,15 @@ function patchesOn({ onPoint, onPick }) {
 
   /** `row` are the weights of the query `q`, or the mean; without them it is the image alone. */
   function show(image, grid, row, label, options = {}) {
-    const { count = row?.length, q = null, hidden = [], pressed = hidden, key } = options;
-    const { top = null } = options;
-    inColours(canvas, () => paintPixels(canvas, image, grid, row, count, top));
+    const { q = null, hidden = [], pressed = hidden, key, top, signed } = options;
+    inColours(canvas, () => paintPixels(canvas, image, grid, row, row?.length, top));
     canvas.setAttribute("aria-label", label);
     if (row && buttons.childElementCount !== row.length) make(grid, row.length);
     [...buttons.children].forEach((node, k) => {
       node.classList.toggle("hidden-key", hidden.includes(k));
       node.classList.toggle("query", k === q);
       node.setAttribute("aria-pressed", String(pressed.includes(k)));
-      node.setAttribute("aria-label", `${key(k)}: ${weightText(row[k], top !== null)}`);
+      node.setAttribute("aria-label", `${key(k)}: ${weightText(row[k], signed)}`);
     });
   }
 
@@ -145,7 +143,7 @@ function triedImage({ run, state, heads, changed, hide, choose }) {
     changed();
   }, isDigit ? centred : null);
   const field = patchesOn({ onPoint: choose, onPick: (k) => hide([k]) });
-  const scale = movingLegend("patches");
+  const scale = div();
   const hasAttention = run.attention.length > 0;
   let grid = null;
 
@@ -164,10 +162,9 @@ function triedImage({ run, state, heads, changed, hide, choose }) {
     if (!grid) return field.show(image, null, null, seen);
     const { hidden } = state.settings;
     const { q, at } = query(weights);
-    const count = Math.max(weights.columns - hidden.length, 1);
-    const top = signedTop(weights);
-    field.show(image, grid, rowOf(weights, q), seen, { count, q: at, hidden, key, top });
-    scale.to(count, hidden.length > 0, top);
+    const own = { q: at, hidden, key, top: endOf(weights), signed: weights.signed };
+    field.show(image, grid, rowOf(weights, q), seen, own);
+    scale.replaceChildren(legend(endOf(weights), hidden.length > 0, weights.signed));
   }
 
   const query = ({ rows }) =>
@@ -180,7 +177,7 @@ function triedImage({ run, state, heads, changed, hide, choose }) {
     title: "Draw here",
     node: drawing.node,
     pictured: hasAttention ? "What the model sees, and the attention of a patch" : "What it sees",
-    picture: [field.node, hasAttention ? scale.node : null],
+    picture: [field.node, hasAttention ? scale : null],
     look: run.data === "mnist" ? "try-drawing" : "try-drawing dark-ink",
     hint: hasAttention
       ? `${draw} Point at a patch to see what it attends to; click it to mask it.`

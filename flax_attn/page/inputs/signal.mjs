@@ -4,7 +4,7 @@ import { slider } from "../controls/settings.mjs";
 import { buttonOf, capital, div, el, percent, shown, svg, tableBehind } from "../dom.mjs";
 import { indexOfLargest, range, sumOf } from "../lists.mjs";
 import { across, chartAlong, drawAxes, path, scale } from "../pictures/axes.mjs";
-import { heatMap, largest, rowOf, signedTop, topOf } from "../pictures/heat.mjs";
+import { endOf, heatMap, largest, rowOf, topOf } from "../pictures/heat.mjs";
 import { weightStrip, weightText } from "../pictures/heat.mjs";
 import { LEAST_LINE } from "../pictures/lines.mjs";
 import { keyOfSignal, sameSignals, signalFrame, togetherView } from "../pictures/signals.mjs";
@@ -79,7 +79,7 @@ function drawOne(chart, example, weights, { q, width, top }) {
 
 /** Arcs from the chosen query to the keys that it attends to, as thick as the weight. */
 function arcs(weights, q, row, x, up, heights) {
-  const top = signedTop(weights) ?? 1;
+  const top = endOf(weights);
   const sizeOf = (k) => Math.abs(weights.at(row, k)) / top;
   const strong = (k) => sizeOf(k) >= LEAST_LINE && k !== q;
   return range(weights.columns).filter(strong).map((k) => {

@@ -3,7 +3,7 @@
 import { textField } from "../controls/choosers.mjs";
 import { div, el, sentence } from "../dom.mjs";
 import { indexOfLargest } from "../lists.mjs";
-import { mapOf, movingLegend, putsOn, rowOf, signedTop } from "../pictures/heat.mjs";
+import { endOf, legend, mapOf, putsOn, rowOf } from "../pictures/heat.mjs";
 import { weightsBehind } from "../pictures/heat.mjs";
 import { tellingHead } from "../pictures/overview.mjs";
 import { stage } from "../pictures/stage.mjs";
@@ -33,8 +33,8 @@ export function drawWords({ tokens, known }, weights, { choice, top }, say = nul
   const state = { q: say && tokens.length - 1 };
   const named = naming(tokens, "");
   const said = sentence();
-  const scale = movingLegend(say ? "tokens" : "words");
-  const choose = weights.rows > 1;
+  const choose = weights.rows > 1; // then a map with a legend stands below
+  const scale = choose ? null : legend(endOf(weights), false, weights.signed);
   const row = words("The text", tokens, {
     known,
     onPoint: (k) => tell(k),
@@ -53,8 +53,7 @@ export function drawWords({ tokens, known }, weights, { choice, top }, say = nul
     const shares = rowOf(weights, q);
     const count = say ? q + 1 : tokens.length;
     const key = k ?? indexOfLargest(shares.slice(0, count).map(Math.abs));
-    row.show(shares, count, signedTop(weights));
-    scale.to(count, false, signedTop(weights));
+    row.show(shares, count, endOf(weights), weights.signed);
     if (say) row.buttons.forEach((button, i) => button.classList.toggle("after", i > q));
     row.pick(q);
     map?.point(q, key);
@@ -65,7 +64,7 @@ export function drawWords({ tokens, known }, weights, { choice, top }, say = nul
   const hint = choose ? `Press a word to see what it attends to${again}.` : "Point at a word.";
   const behind = weightsBehind("word", tokens.map(sign), weights, state);
   const under = el("p", { class: "hint no-print" }, hint);
-  return { row: [row.node, said.node, scale.node], below: [under, map?.node, behind] };
+  return { row: [row.node, said.node, scale].filter(Boolean), below: [under, map?.node, behind] };
 }
 
 /** Tokens without the brackets of those that are not known. */
@@ -92,7 +91,7 @@ export function keptText(run, { tokens, source = tokens, known }) {
 export function triedText({ state, answer, changed, forget, hide, choose }, first, last = false) {
   const text = textField("your text", 3, typed);
   const line = div();
-  const scale = movingLegend("tokens");
+  const scale = div();
   let own = null; // the words
   let tokens = [];
 
@@ -120,9 +119,9 @@ export function triedText({ state, answer, changed, forget, hide, choose }, firs
     const { hidden } = state.settings;
     own.hide(hidden);
     if (!weights) return own.show(null);
-    const count = Math.max(tokens.length - hidden.length, 1);
-    own.show(rowOf(weights, weights.rows > 1 ? state.query : null), count, signedTop(weights));
-    scale.to(count, hidden.length > 0, signedTop(weights));
+    const row = rowOf(weights, weights.rows > 1 ? state.query : null);
+    own.show(row, tokens.length, endOf(weights), weights.signed);
+    scale.replaceChildren(legend(endOf(weights), hidden.length > 0, weights.signed));
   }
 
   const key = (k) => (last ? `“${sign(tokens[k])}” at ${k}` : naming(tokens, "")(k));
@@ -137,7 +136,7 @@ export function triedText({ state, answer, changed, forget, hide, choose }, firs
 
   return {
     node: text.node,
-    picture: [line, scale.node],
+    picture: [line, scale],
     part: "try-reply",
     hint: "Type a text. Point at a word to see what it attends to; click it to mask it.",
     most: last ? 33 : 64,
@@ -163,7 +162,8 @@ addInput("text", {
   picture: (run, beside) => {
     const { draw } = targetOf(run);
     if (draw) return stage(run, draw(run), { top: () => 1, beside });
-    return stage(run, drawText(run), { hasLegend: hasMap, first: tellingHead(run), beside });
+    const options = { top: () => 1, hasLegend: hasMap, first: tellingHead(run), beside };
+    return stage(run, drawText(run), options);
   },
   tried: (own) => triedText(own, textOf),
   named: textOf,

@@ -5,7 +5,7 @@ import { indexOfLargest, range } from "../lists.mjs";
 import { chart, lineOf } from "../pictures/curves.mjs";
 import { ABLATED, effectsRow, takingChanges } from "../pictures/effects.mjs";
 import { headName, placesOfHeads } from "../pictures/head_grid.mjs";
-import { headsOf, heatMap, legend, mapOf, putsOn, rowOf, signedTop } from "../pictures/heat.mjs";
+import { endOf, headsOf, heatMap, legend, mapOf, putsOn, rowOf } from "../pictures/heat.mjs";
 import { tellingHead } from "../pictures/overview.mjs";
 import { stage } from "../pictures/stage.mjs";
 import { sign } from "../pictures/words.mjs";
@@ -78,7 +78,7 @@ function induction({ induction: scores, string, induction_weights: packed }) {
     const last = string.length - 2; // the last query of which it is known what followed
     const followedAt = string.lastIndexOf(string[last], last - 1) + 1;
     title.textContent = `${capital(name)} on a random string that comes twice`;
-    box.replaceChildren(map.node, legend(signedTop(weights) ?? 1, true, weights.signed));
+    box.replaceChildren(map.node, legend(endOf(weights), true, weights.signed));
     small.point(block, head);
     map.point(last, followedAt);
     tell(last, followedAt);

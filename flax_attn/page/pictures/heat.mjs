@@ -1,7 +1,8 @@
 // Attention weights as colours, from white to blue, or from the dark ground to light blue. A map of
 // queries and keys has a square-root scale: on a linear one a full weight leaves small ones pale.
-// Words and patches have the colour of their strength, which is 0 for the uniform weight. Weights
-// that are `signed` are no shares of 1, as without softmax: red below 0, and numbers in place of %.
+// Words and patches of a run are on the scale of its maps. Those of other weights have the colour
+// of their strength, which is 0 for the uniform weight. Weights that are `signed` are no shares of
+// 1, as without softmax: red below 0, and numbers in place of %.
 
 import { div, el, percent, scrollBox, setStyle, svg, tableBehind } from "../dom.mjs";
 import { bytesFrom64, indexOfLargest, meanOf, range } from "../lists.mjs";
@@ -169,6 +170,9 @@ export function topOf(weights) {
 
 /** Where the scale of the words or patches of a query ends, if weights are signed, or null. */
 export const signedTop = (weights) => (weights?.signed ? topOf(weights) : null);
+
+/** The end of the scale that words, patches and maps of a run share. */
+export const endOf = (weights) => signedTop(weights) ?? 1;
 
 /** The key with the largest weight of a query, of either sign. */
 export const largest = (weights, q) => indexOfLargest(rowOf(weights, q).map(Math.abs));

@@ -41,10 +41,10 @@ export const inBrackets = (token) => `(${sign(withoutBrackets(token))})`;
  * Words as buttons. `onPoint(i)` is called for the word under mouse, finger or focus, `onPick(i)`
  * for one that is pressed. `known[i] === false` puts a word in brackets with a dashed frame.
  *
- * Returns `{node, show(weights, count, top), hide(keys), pick(i), buttons}`; `count` is the number
- * of words that may have weight, by default all; `top` is the end of the scale where weights are
- * signed; NaN is a weight that is not a number, and weights of null take the colours away. `hide`
- * marks the hidden words.
+ * Returns `{node, show(weights, count, top, signed), hide(keys), pick(i), buttons}`. `top` is the
+ * end of the scale of a map; without it colours are of strength, and `count` is the number of words
+ * that may have weight, by default all. NaN is a weight that is not a number, and weights of null
+ * take the colours away. `hide` marks the hidden words.
  */
 export function words(label, tokens, { known = null, onPoint = null, onPick = null } = {}) {
   const buttons = tokens.map((token, i) => {
@@ -60,16 +60,16 @@ export function words(label, tokens, { known = null, onPoint = null, onPick = nu
   const places = []; // on the scale of colours, of which hundreds stay as they are
   const placeOf = (weight, count, top) =>
     top === null ? strength(weight, count) : rootOf(weight, top);
-  const show = (weights, count = tokens.length, top = null) =>
+  const show = (weights, count = tokens.length, top = null, signed = top !== null) =>
     buttons.forEach((button, i) => {
       const place = weights === null ? null : placeOf(weights[i], count, top);
-      button.classList.toggle("negative", top !== null && weights[i] <= -LEAST_SAID);
+      button.classList.toggle("negative", signed && weights?.[i] <= -LEAST_SAID);
       if (!Object.is(place, places[i])) {
         const none = { background: "", color: "" };
         inColours(button, () => setStyle(button, place === null ? none : colours(place)));
         places[i] = place;
       }
-      const said = weights === null ? "" : `: ${weightText(weights[i], top !== null)}`;
+      const said = weights === null ? "" : `: ${weightText(weights[i], signed)}`;
       button.setAttribute("aria-label", `${tokens[i]}${said}`);
     });
   const hide = (keys) =>

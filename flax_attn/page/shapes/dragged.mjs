@@ -5,7 +5,7 @@ import { handle, plot } from "../controls/plot.mjs";
 import { isVisible } from "../controls/settings.mjs";
 import { buttonOf, capital, div, el } from "../dom.mjs";
 import { sumOf } from "../lists.mjs";
-import { heatMap, largest, legend, PIXELS, signedTop, strip } from "../pictures/heat.mjs";
+import { endOf, heatMap, largest, legend, PIXELS, strip } from "../pictures/heat.mjs";
 import { putsOn, weightText } from "../pictures/heat.mjs";
 import { LEAST_LINE } from "../pictures/lines.mjs";
 import { everyNormalizer, verdict } from "./levels.mjs";
@@ -143,7 +143,7 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
         from: at,
         to: center,
         height, other,
-        width: 24 * Math.sqrt(Math.abs(share) / (signedTop(weights) ?? 1)),
+        width: 24 * Math.sqrt(Math.abs(share) / endOf(weights)),
         isNegative: share < 0,
       })),
     );
@@ -168,7 +168,7 @@ export function triedShapes({ runs, run, asks, state, heads, evidence, beginWith
       shapes.map(({ kind, center }) => [kind, SHAPE_SIGNS[kind], (100 * (center + 0.5)) / LENGTH]),
     );
     const isMasked = settings.hidden.length > 0 || settings.reach !== null || settings.causal;
-    scaleOf.replaceChildren(legend(signedTop(weights) ?? 1, isMasked, weights.signed));
+    scaleOf.replaceChildren(legend(endOf(weights), isMasked, weights.signed));
     map.point(q, key);
     handles.forEach(({ node }, i) => node.classList.toggle("chosen", i === chosen));
   }

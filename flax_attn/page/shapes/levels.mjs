@@ -10,7 +10,7 @@ const CLOSE = 1; // what passes for right, where heights reach 25
 
 const HINT = { class: "hint" };
 const CAPTION = (count) =>
-  `The model under every normaliser on ${count} test examples, with the other settings as they are.`;
+  `Every normaliser on ${count} test examples, with the other settings as they are.`;
 const COUNTED =
   "RMSE: the root mean squared error in the units of the heights, and its change from the model " +
   "as it was trained. " +
