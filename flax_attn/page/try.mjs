@@ -86,6 +86,7 @@ export function tryIt(run, ask, others = []) {
     problem.textContent = broken?.error ?? replies.find((reply) => reply.note)?.note ?? "";
     if (broken) {
       said.say("");
+      formula.show(null, request.settings); // what is there is of the input before
       if (isGone(broken) && !isBack) comeBack();
       return;
     }

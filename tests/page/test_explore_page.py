@@ -194,7 +194,11 @@ def test_keys_move_a_shape_and_scores_become_weights_in_numbers(shapes, answers,
         weights = [float(re.search(r"([\d.]+)$", term)[1]) for term in terms]
         assert sum(weights) == pytest.approx(1, abs=0.01)
         best = re.search(r"score ([^:]+): exp\(0.00\) / ([\d.]+) = ([\d.]+)", terms[0])
-        assert float(best[3]) == pytest.approx(1 / float(best[2]), abs=2e-3)
+        assert float(best[3]) == pytest.approx(1 / float(best[2]), abs=6e-4)
+        line = page.locator(".try-curve-line").get_attribute("points")
+        heights = [float(point.split(",")[1]) for point in line.split()]
+        assert heights[-1] == pytest.approx(6, abs=0.1)
+        assert heights[-1] < min(heights[:-1])  # no flat roof
         reply = answers.last[1]
         q = round(float(re.search(r"position (\d+)", handle.get_attribute("aria-valuetext"))[1]))
         row = numbers_of(reply["scores"]["attention"])[0, q]
@@ -319,8 +323,11 @@ def test_a_typed_text_is_answered_and_attention_stands_beside_evidence(tmp_path,
         page.unroute("**/ask")
         opened.wait()
         assert page.locator(".try .words").first.is_visible()
+        page.locator(".try-formula summary").click()
+        page.locator(".try-term").first.wait_for()
         page.locator("textarea").fill("  ")
         page.wait_for_selector(".try-figure.stale")
+        assert page.locator(".try-term").count() == 0
         assert not page.locator(".try .words").first.is_visible()  # it is of the text before
         assert page.locator(".try-problem").text_content()
 

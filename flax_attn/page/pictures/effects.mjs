@@ -7,7 +7,7 @@ import { sign } from "./words.mjs";
 
 const PAUSE = 350; // milliseconds after the last change
 const MOST_PARTS = 64; // that are changed in turn
-const LEAST_RANKED = 8; // parts; the order of fewer is easily alike by chance
+const LEAST_RANKED = 8; // parts with an effect; the order of fewer is easily alike by chance
 const NEGLIGIBLE = 1e-3; // the share of a prediction below which a change is next to nothing
 const LEAST_WRITTEN = 1e-4; // percentage points
 const STRONGEST = 70; // per cent of its colour that the largest change has
@@ -52,7 +52,7 @@ function onClass({ classes: [[best]] }) {
     cost: (change) => -change,
     written: points,
     colour: strengthColour,
-    isNothing: (largest) => largest < NEGLIGIBLE,
+    least: () => NEGLIGIBLE,
     most: (largest) => `by at most ${sizeOf(100 * largest)} percentage points`,
   };
 }
@@ -67,8 +67,7 @@ export const ON_NUMBERS = {
   cost: (change) => change,
   written: sizeOf,
   colour: (change, largest) => tintOf(largest > 0 ? change / largest : 0, change > 0),
-  isNothing: (largest, { outputs: { data } }) =>
-    largest <= NEGLIGIBLE * Math.max(...Array.from(data, Math.abs)),
+  least: ({ outputs: { data } }) => NEGLIGIBLE * Math.max(...Array.from(data, Math.abs)),
   most: (largest) => `by at most ${shown(largest)}`,
 };
 
@@ -130,11 +129,12 @@ export function evidenceRow(ask) {
     draw(asked, changes, how);
     const largest = Math.max(...changes.map(Math.abs));
     const { what = "word" } = asked;
-    if (how.isNothing(largest, first)) {
+    if (largest <= how.least(first)) {
       const nothing = `Masking any one ${what} changes next to nothing, ${how.most(largest)}`;
       return parts.end(`${nothing}, so it does not rank them.`);
     }
-    parts.end(ranked(weights, changes.map(how.cost), what, asked.signed));
+    const counts = changes.map((change) => Math.abs(change) > how.least(first));
+    parts.end(ranked(weights, changes.map(how.cost), counts, what, asked.signed));
   }
 
   function empty(text) {
@@ -181,21 +181,23 @@ export function evidenceRow(ask) {
 
 /**
  * How alike attention and ablation rank the parts: Kendall's tau of weights and of costs, or of
- * their sizes where weights are signed.
+ * their sizes where weights are signed, over the parts of which `counts` is true.
  */
-function ranked(ownWeights, ownCosts, what, signed) {
+export function ranked(ownWeights, ownCosts, counts, what, signed) {
   const size = (own) => (signed ? own.map(Math.abs) : own);
   const [weights, costs] = [ownWeights, ownCosts].map(size);
   const both = signed ? "The sizes of weights and of effects" : "Attention and masking";
-  if (weights.length < LEAST_RANKED) {
+  const apart = [weights, costs].map((own) => own.filter((_, i) => counts[i]));
+  if (apart[0].length < LEAST_RANKED) {
     const same = indexOfLargest(weights) === indexOfLargest(costs);
     const most = signed ? "the strongest weight" : "most attention";
     return `The ${what} with ${most} ${same ? "has" : "does not have"} the largest effect.`;
   }
-  const tau = kendall(weights, costs);
+  const tau = kendall(...apart);
   if (!Number.isFinite(tau)) return `${both} cannot be compared.`;
   const number = tau.toFixed(2).replace("-", "−");
-  return `${both} rank them ${agreement(tau)} (Kendall's tau ${number}).`;
+  const kept = apart[0].length < weights.length ? `the ${apart[0].length} with an effect` : "them";
+  return `${both} rank ${kept} ${agreement(tau)} (Kendall's tau ${number}).`;
 }
 
 /**

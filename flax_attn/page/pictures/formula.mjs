@@ -123,10 +123,11 @@ function curve(row, own, scaled) {
   const top = Math.max(...row.map(({ weight }) => weight), 0.02);
   const x = (score) => (100 * (score - low)) / (high - low);
   const y = (weight) => 94 - (88 * weight) / top;
-  const steps = range(STEPS_OF_CURVE + 1).map((i) => low + ((high - low) * i) / STEPS_OF_CURVE);
+  // up to the largest score: scores above it would have larger weights than any of these
+  const steps = range(STEPS_OF_CURVE + 1).map((i) => low + ((most - low) * i) / STEPS_OF_CURVE);
   const points = own
     .curve(steps, scaled)
-    .map((w, i) => `${x(steps[i]).toFixed(2)},${y(Math.min(w, 1.05 * top)).toFixed(2)}`);
+    .map((w, i) => `${x(steps[i]).toFixed(2)},${y(w).toFixed(2)}`);
   const dots = row.map(({ weight }, i) =>
     // a line of no length with round ends is a dot at any size
     svg("path", { class: "try-dot", d: `M${x(scaled[i]).toFixed(2)},${y(weight).toFixed(2)}h0` }),

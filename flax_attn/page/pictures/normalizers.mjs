@@ -8,7 +8,7 @@ const largestOf = (scores) => Math.max(...scores);
 const exponentials = (scores) => scores.map((score) => Math.exp(score - largestOf(scores)));
 const signed = (number) => number.toFixed(2).replace("-", "−");
 const exponential = (score, scores) => `exp(${signed(score - largestOf(scores))})`;
-const short = (number) => Number(number.toPrecision(3)).toString();
+const short = (sum) => sum.toFixed(3); // as many digits as the weights that it divides into have
 
 /** The threshold `tau` of sparsemax: the weights `max(score - tau, 0)` add up to 1. */
 function sparsemaxThreshold(scores) {
