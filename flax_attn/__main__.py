@@ -260,7 +260,7 @@ def add_explore(parser: argparse.ArgumentParser) -> None:
 
 
 def add_demo(parser: argparse.ArgumentParser) -> None:
-    which = f"{' or '.join(shipped.NAMES)} (default: both)"
+    which = f"{' or '.join(shipped.NAMES)} (default: {shipped.NAMES[0]})"
     parser.add_argument("names", nargs="*", metavar="NAME", help=which)
     add_page(parser)
     parser.set_defaults(allow=[])
@@ -269,7 +269,7 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
 def run_demo(args: argparse.Namespace) -> list[Path] | None:
     for name in set(args.names) - set(shipped.NAMES):
         raise UsageError(unknown("demo", name, shipped.NAMES))
-    args.runs = [shipped.unpacked(name) for name in dict.fromkeys(args.names or shipped.NAMES)]
+    args.runs = [shipped.unpacked(name) for name in dict.fromkeys(args.names or shipped.NAMES[:1])]
     return call("exploring.explore", args)
 
 

@@ -128,7 +128,7 @@ def test_the_table_sorts_and_marks_the_best_and_keeps_tasks_apart(pages, visit):
     table.get_by_role("button", name="test/mse, kept").press("Enter")
     assert table.locator("tbody th").all_text_contents() == ["late", "early"]
     heading = opened.page.locator("h1").text_content()
-    assert heading.startswith("early, the best of 2 runsSets both shapes of a kind")
+    assert heading.startswith("early, the best of 2 runsTask: level each pair of shapes")
 
 
 def test_a_table_of_many_results_fits_a_laptop(tmp_path, visit):
@@ -151,7 +151,7 @@ def test_the_heading_of_two_tasks_names_both_and_a_comparison_has_its_line(pages
     heading = opened.page.locator("h1")
     assert heading.locator(".name").text_content() == "levels and counts"
     assert heading.text_content().endswith(
-        "Sets both shapes of a kind to their mean height; predicts a number from a text"
+        "Tasks: level each pair of shapes of a kind; predict a number from a text"
     )
     beside = opened.page.locator("h2:has-text('counts') + .hint")
     assert beside.first.text_content() == "Better than the mean alone."
@@ -186,3 +186,21 @@ def test_a_chosen_induction_head_is_that_of_the_sentence_the_frame_and_the_map(w
         expected = [scores[block, head], weights[block, head, 4, 2]]  # "a b c a b c"
         assert shares == pytest.approx([100 * one for one in expected], abs=0.8)
         assert f"lock{block + 1}, head {head}" in figure.locator(".try-title").text_content()
+
+
+SMALL = """() => [...document.querySelectorAll("button, select, input, summary, [role=button]")]
+  .map((node) => [node.outerHTML.slice(0, 80), node.getBoundingClientRect()])
+  .filter(([, {width, height}]) => width && Math.min(width, height) < 23.9)
+  .map(([text]) => text)"""
+
+
+@pytest.mark.parametrize("kind", ["translation", "texts", "language", "images"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_what_is_pressed_has_24_pixels_and_an_alignment_fits_a_phone(kind, width, written, visit):
+    page = visit(written(kind)[1], viewport={"width": width, "height": 800}).page
+    assert page.evaluate(SMALL) == []
+    if kind == "translation":
+        (scrolls,) = page.locator(".lines").evaluate_all(
+            "all => all.map(({parentNode: own}) => own.scrollWidth > own.clientWidth)"
+        )
+        assert not scrolls

@@ -36,7 +36,7 @@ SENTENCES = [  # the task, a run, how its task begins, and figures in its senten
     ("signal-signal", run_of({"mse": 0.25}, {"task": "by_location"}, **SIGNALS),
      "level the two shapes on each side", ("RMSE 0.5", "12")),
     ("signal-signal", run_of({"mse": 0.04}, SERIES_DATA, **SERIES),
-     "predict one series from 3", ("RMSE 0.2",)),
+     "predict one series from 3", ("deviations 0.2",)),
     ("signal-classes", run_of({"accuracy": 0.5}, derived=CLASSES),
      "tell 3 classes of signals apart", ("Accuracy 50 %",)),
     ("image-classes", run_of({"accuracy": 0.9876}, derived=CLASSES, confusion=CONFUSED),

@@ -104,12 +104,13 @@ function drawChannels(chart, example, weights, { q, width, top, run }) {
     const up = scale(Math.min(...values), Math.max(...values), head + CHANNEL_ROW - 6, head + 8);
     const place = { x: 36, y: head + CHANNEL_ROW / 2 + 6, "text-anchor": "end" };
     const name = svg("text", { ...place, class: i === run.relevant ? "relevant" : "" }, String(i));
+    const look = isOnChannels ? "colour-0" : "input"; // blue is attention
     const parts = steps.slice(1).map((t) => {
       const weight = isOnChannels ? weights.at(rowFor(weights, t, length), i) : null;
       const thick = weight === null ? 2 : 0.8 + 7 * Math.sqrt(Math.max(weight, 0));
       const ends = { x1: x.place(t - 1), x2: x.place(t) };
       const line = { ...ends, y1: up.place(values[t - 1]), y2: up.place(values[t]) };
-      return svg("line", { ...line, "stroke-width": thick, class: "series-line colour-0" });
+      return svg("line", { ...line, "stroke-width": thick, class: `series-line ${look}` });
     });
     return [name, ...parts];
   });

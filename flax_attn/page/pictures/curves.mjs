@@ -75,7 +75,7 @@ export function chart(lines, names) {
   const id = newId("clip");
   const state = { range: null, width: 640, at: null, from: null, to: null };
   state.isLog = wantsLog(lines, names.up);
-  const canvas = svg("svg", { class: "chart", tabindex: 0, role: "img" });
+  const canvas = svg("svg", { class: "chart zoomed", tabindex: 0, role: "img" });
   const said = sentence();
   const axesNow = () => layOut(lines, state.range ?? wholeOf(lines), state);
   const draw = () => {
@@ -104,7 +104,10 @@ export function chart(lines, names) {
   onWidth(canvas, (width) => change({ width }));
   const note = "Drag over the chart, or press + and −, to zoom; Escape shows all of it.";
   const reset = buttonOf("Show all", showAll);
-  const controls = el("div", { class: "controls" }, el("label", {}, log, " log scale"), reset);
+  const press = (key) => () => canvas.dispatchEvent(new KeyboardEvent("keydown", { key }));
+  const zooms = [buttonOf("Zoom in", press("+")), buttonOf("Zoom out", press("-"))];
+  const tick = el("label", {}, log, " log scale");
+  const controls = el("div", { class: "controls" }, tick, zooms, reset);
   const hint = el("p", { class: "hint no-print" }, note);
   const numbers = curvesBehind(lines, names);
   const key = keyOf(lines.map(({ label, look }) => [label, colourOf(look), dashOf(look)]));

@@ -2,16 +2,18 @@
 
 import { scrollBox, svg } from "../dom.mjs";
 import { signedTop } from "./heat.mjs";
-import { cutShort, inBrackets, sign } from "./words.mjs";
+import { cutText, inBrackets, sign } from "./words.mjs";
 
 export const LEAST_LINE = 0.02; // the least weight that has a line
 const MOST_QUIET = 500; // lines of all queries, the strongest, so that one is found among them
+const NARROW = 500; // pixels of a window in which tokens stand one below another
 const ABOVE = 20;
 const BELOW = 150;
 const LINES_HEIGHT = 172;
-const WORD_GAP = 14;
+const WORD_GAP = 16;
+const SIDE = 24; // pixels of what is pressed, at least
 const LETTER = 8.6; // pixels of a letter of the fixed width that the words are written in
-const LINE_STEP = 22; // pixels from token to token downwards
+const LINE_STEP = 24; // pixels from token to token downwards
 const ACROSS = 150; // pixels from the left tokens to those on the right
 const LONGEST_LEFT = 16; // letters of a token that stands at a side
 
@@ -21,8 +23,8 @@ const LONGEST_LEFT = 16; // letters of a token that stands at a side
  * `pressed: {onPick(k), hidden, known}`. Returns `{node, picture, show(weights, q)}`.
  */
 export function linesBetween(label, above, below, onPoint, pressed = null) {
-  const written = (token, k) => (pressed?.known?.[k] === false ? inBrackets(token) : sign(token));
-  const texts = [above.map(written), below.map(sign)];
+  if (window.innerWidth < NARROW) return linesAcross(label, below, above, onPoint, pressed);
+  const texts = [writtenKeys(above, pressed), below.map(sign)];
   const [tops, bottoms] = texts.map(spread);
   const width = Math.max(tops.width, bottoms.width);
   const shift = [(width - tops.width) / 2, (width - bottoms.width) / 2];
@@ -39,9 +41,9 @@ export function linesBetween(label, above, below, onPoint, pressed = null) {
 }
 
 /** As `linesBetween`, from queries at the left to keys at the right: for many or long tokens. */
-export function linesAcross(label, left, right, onPoint) {
-  const texts = (tokens) => tokens.map((token) => cutShort(token, LONGEST_LEFT));
-  const [own, other] = [texts(left), texts(right)];
+export function linesAcross(label, left, right, onPoint, pressed = null) {
+  const short = (texts) => texts.map((text) => cutText(text, LONGEST_LEFT));
+  const [own, other] = [short(left.map(sign)), short(writtenKeys(right, pressed))];
   const width = (all) => Math.max(...all.map(widthOf));
   const [from, to] = [width(own) + WORD_GAP, width(own) + WORD_GAP + ACROSS];
   const longest = Math.max(left.length, right.length);
@@ -53,10 +55,13 @@ export function linesAcross(label, left, right, onPoint) {
     });
   const size = { width: to + width(other) + WORD_GAP, height: LINE_STEP * longest };
   const queries = side(left, own, from, "end", 7);
-  const made = lined(label, queries, side(right, other, to, "start", -7), size, onPoint);
+  const made = lined(label, queries, side(right, other, to, "start", -7), size, onPoint, pressed);
   made.picture.classList.add("across");
   return made;
 }
+
+const writtenKeys = (tokens, pressed) =>
+  tokens.map((token, k) => (pressed?.known?.[k] === false ? inBrackets(token) : sign(token)));
 
 /** Draws tokens at their places, and lines between them. */
 function lined(label, queries, keys, { width, height }, onPoint, pressed = null) {
@@ -132,9 +137,9 @@ function tokenOn({ token, text, x, y, anchor }, onPoint, q = null) {
   if (q !== null) Object.assign(attributes, { role: "button", "aria-label": token });
   if (q !== null) Object.assign(attributes, { tabindex: q ? -1 : 0, onfocus: onPoint });
   const written = svg("text", { x, y, "text-anchor": anchor }, text);
-  const half = (LETTER * [...text].length) / 2 + 4;
+  const half = Math.max((LETTER * [...text].length) / 2 + 4, SIDE / 2);
   const left = { middle: x - half, start: x - 4, end: x - 2 * half + 4 }[anchor];
-  const ground = svg("rect", { x: left, y: y - 15, width: 2 * half, height: 21, rx: 4 });
+  const ground = svg("rect", { x: left, y: y - 17, width: 2 * half, height: SIDE, rx: 4 });
   return svg("g", attributes, ground, written);
 }
 

@@ -8,7 +8,7 @@ import { heatMap, largest, legend, mostOn, STRIP } from "./heat.mjs";
 import { allHeads, weightsOf } from "./overview.mjs";
 
 const SIGNAL_HEIGHT = 300;
-const LOOKS = [1, 3, 4, 5, 2, 0]; // colours of predictions, the input's last
+const LOOKS = [1, 3, 4, 5, 2, 0]; // colours of predictions
 
 /** The key of a chart of one signal. */
 export function keyOfSignal({ inputs, marks = [] }, hasLines, more = []) {
@@ -17,7 +17,7 @@ export function keyOfSignal({ inputs, marks = [] }, hasLines, more = []) {
   const answers = more.length ? more : [["prediction", "colour-1", ""]];
   const lines = hasLines ? [["target", "target", "6 4"], ...answers] : [];
   const kinds = shapes.map((kind) => el("li", {}, `${SHAPE_SIGNS[kind]} ${kind}`));
-  return keyOf([["input", "colour-0", ""], ...lines], kinds);
+  return keyOf([["input", "input", ""], ...lines], kinds);
 }
 
 /** What stands behind predictions on a signal: axes, the shapes, the input and the target. */
@@ -44,7 +44,7 @@ export function signalFrame(chart, example, answers, width, weights = null) {
   chart.setAttribute("viewBox", `0 0 ${width} ${SIGNAL_HEIGHT}`);
   const names = { across: "position", up: marks.length ? "height" : "value" };
   const axes = drawAxes(x, up, { ...box, bottom: foot }, names);
-  const drawn = [line(inputs[0], "colour-0"), targets ? line(targets[0], "target", "6 4") : ""];
+  const drawn = [line(inputs[0], "input"), targets ? line(targets[0], "target", "6 4") : ""];
   return { x, up, box, line, ground: [...shades.flat(), axes, ...drawn] };
 }
 

@@ -9,8 +9,8 @@ import { addTarget } from "../views.mjs";
 function triedSignal({ runs, run }) {
   const rows = runs.map(({ name }) => {
     const { picture, lines } = frameOf();
-    const label = el("span", {}, runs.length > 1 ? name : "output");
-    return { node: el("div", { class: "try-series-row" }, label, picture), lines };
+    const label = el("span", {}, runs.length > 1 ? name : "");
+    return { node: el("div", { class: "try-series-row try-predicted" }, label, picture), lines };
   });
   const show = (replies, goal) =>
     rows.forEach(({ lines }, i) => {
@@ -25,7 +25,7 @@ function triedSignal({ runs, run }) {
     const errors = channelsOf(outputs)[0].map((own, t) => Math.abs(own - goal[t]));
     return `mean absolute error ${meanOf(errors).toFixed(2)}`;
   };
-  return { node: div(rows.map((row) => row.node)), title: "Output", show, said };
+  return { node: div(rows.map((row) => row.node)), title: "Prediction", show, said };
 }
 
 addTarget("signal", {

@@ -64,9 +64,9 @@ export function joined(tokens) {
 }
 
 export function verdictOn(tokens, reference) {
-  if (areText(tokens, reference)) return `✓ Output “${reference}”, equal to the reference.`;
-  const text = tokens.length ? `Output “${joined(tokens)}”` : "Empty output";
-  return `✗ ${text}; the reference is “${reference}”.`;
+  if (areText(tokens, reference)) return `✓ Prediction: “${reference}”, equal to the target.`;
+  const text = tokens.length ? `Prediction: “${joined(tokens)}”` : "Empty prediction";
+  return `✗ ${text}. Target: “${reference}”.`;
 }
 
 /** What a run has kept of an output, as a reply. */
@@ -137,7 +137,7 @@ function triedTexts({ runs, state, heads, again, choose, hide }) {
 
   return {
     node: [choice, picture],
-    title: "Output",
+    title: "Prediction",
     keys: true,
     begin: () => {
       number = 0;

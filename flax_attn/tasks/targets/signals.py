@@ -128,11 +128,11 @@ class Signal(Target):
 
     @classmethod
     def headline(cls, run: Record) -> Headline:
-        unit, about = 1.0, "in standard deviations of the target"
+        unit, name, about = 1.0, "RMSE in standard deviations", []
         if "relevant" not in run.config["data"]:
-            unit = run.config["derived"].get("inputs", {}).get("std", 1.0)
-            about = f"heights up to {float(np.max(run.examples['targets'], initial=0)):.3g}"
-        return Headline("mse", "RMSE", lambda mse: f"{unit * max(mse, 0) ** 0.5:.2g}", [about])
+            unit, name = run.config["derived"].get("inputs", {}).get("std", 1.0), "RMSE"
+            about = [f"heights up to {float(np.max(run.examples['targets'], initial=0)):.3g}"]
+        return Headline("mse", name, lambda mse: f"{unit * max(mse, 0) ** 0.5:.2g}", about)
 
     @classmethod
     def example(cls, run: Record, index: int) -> JsonObject:
