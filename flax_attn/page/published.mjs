@@ -34,6 +34,9 @@ function textInput(run, onInput) {
       area.value += String.fromCodePoint(...codes);
     },
     value: () => ({ text: area.value }),
+    restore: ({ text }) => {
+      area.value = text;
+    },
   };
 }
 
@@ -432,6 +435,7 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
     ordered: takes === "prompt",
     input: () => input.value(),
     more: () => ({ view: { ...view }, settings: cut.length ? { cut } : {} }),
+    restore: (inputs) => input.restore?.(inputs),
     begin, show, say, query, around,
   };
 }

@@ -2,6 +2,7 @@
 
 import { isGone, newestWins, whenBack, whenLate } from "./asking.mjs";
 import { isUnchanged, lensControls, UNCHANGED } from "./controls/settings.mjs";
+import { shareRow, sharedState } from "./controls/sharing.mjs";
 import { div, el, sentence } from "./dom.mjs";
 import { LEARNED } from "./following.mjs";
 import { fromScores, normalizerIn } from "./pictures/formula.mjs";
@@ -124,7 +125,7 @@ export function tryIt(run, ask, others = []) {
     },
     onReset: () => {
       settings = { ...UNCHANGED, hidden: [] };
-      controls.clear();
+      controls.set(UNCHANGED);
       begin(example);
       changed();
     },
@@ -144,9 +145,16 @@ export function tryIt(run, ask, others = []) {
   const section = el("section",
     { class: `try try-${run.input} try-to-${run.target}`, "aria-label": `Try ${run.name}` }, parts,
   );
+  section.append(shareRow(() => ({ run: run.name, inputs: view.input(), settings })));
+  const shared = sharedState(run.name);
+  if (shared) {
+    settings = { ...UNCHANGED, ...shared.settings };
+    controls.set(settings);
+    view.restore?.(shared.inputs);
+  }
   document.addEventListener(LEARNED, changed);
   const kept = keptReplies(runs, example);
-  if (kept) {
+  if (kept && !shared) {
     last = [kept, { ...settings }, null];
     view.show(...last);
     pick();

@@ -19,7 +19,8 @@ import { inputOf, targetOf } from "./views.mjs";
  * - `show(reply, weights)`: draws a reply; `parts(weights, reply)`: the parts masked in turn.
  * - `query(weights)`: `{q, at, name}`: the row of the chosen query, its position among the keys
  *   (null where one query stands for all) and its name; `key(k)`: the name of a key.
- * - `hint`, `most`, and perhaps `say(replies)`, `goal()`, `add(codes)`, `slot`, `after`, `more()`.
+ * - `hint`, `most`, and perhaps `say(replies)`, `goal()`, `add(codes)`, `slot`, `after`, `more()`,
+ *   `restore(inputs)`, which takes what `value()` returned.
  *
  * An answer has `{node, title, show(replies, goal), said(reply, goal)}` and perhaps `begin()`,
  * `chosen(reply)`, the part of a reply that holds the weights, and `keys`, which are drawn there.
@@ -129,6 +130,7 @@ export function viewOf(parts) {
     ordered: run.target === "next",
     input: () => input.value(),
     more: () => input.more?.() ?? {},
+    restore: (inputs) => input.restore?.(inputs),
     begin, show, say, query,
   };
 }

@@ -79,14 +79,15 @@ export function lensControls({ attention, normalizers, most, between, ordered, .
     const [first] = node.querySelectorAll("option");
     if (name) first.textContent = `${NAMED[names[0]]} (${name})`;
   };
-  const clear = () => {
-    own = { ...UNCHANGED };
-    node.querySelector("select").selectedIndex = 0;
-    temperature.set(STEPS / 2);
-    reach.set(far);
-    box.checked = false;
+  /** Shows settings, and what is changed next comes on top of them. */
+  const set = (settings) => {
+    own = { ...settings, hidden: [] };
+    node.querySelector("select").selectedIndex = Math.max(names.indexOf(own.normalizer), 0);
+    temperature.set(Math.round(((Math.log2(own.temperature) + 4) * STEPS) / 8));
+    reach.set(own.reach ?? far);
+    box.checked = own.causal;
   };
-  return { node, clear, trained };
+  return { node, set, trained };
 }
 
 function withoutSoftmax(names, count) {

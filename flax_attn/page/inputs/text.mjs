@@ -148,6 +148,9 @@ export function triedText({ state, answer, changed, forget, hide, choose }, firs
     },
     focus: () => text.area.focus(),
     value: () => ({ text: text.area.value }),
+    restore: ({ text: own }) => {
+      text.area.value = own;
+    },
     show,
     parts: (weights) => ({ names: tokens, weights: rowOf(weights, null) }),
     query: (weights) => answer.query?.(weights) ?? query(weights),
