@@ -20,7 +20,13 @@ export function part(level, heading, ...children) {
 
 /** The name of a run and its sentence. */
 export const headingOf = ({ name, sentence, attention }) =>
-  [namedBy(attention.length ? `Attention in ${name}` : name), unbroken(sentence)];
+  [namedBy(attention.length ? `Attention in ${name}` : name), ...figureOf(sentence)];
+
+/** A sentence whose figure is large; what it compares with, in brackets, is not. */
+function figureOf(sentence) {
+  const [, large, small] = /^(.*?)( \(.*)?$/s.exec(unbroken(sentence));
+  return small ? [large, el("span", { class: "compared-with" }, small)] : [large];
+}
 
 /** A sentence whose percentages stay on one line. */
 const unbroken = (text) => capital(text).replaceAll(" %", "\u00a0%");
@@ -171,7 +177,7 @@ function headline(runs, compared, isExplored) {
   if (!compared) return [el("h1", { dir: "auto" }, both)];
   const { best, group, figures, chance } = compared;
   const name = `${best.name}, the best of ${group.length} runs`;
-  const title = [namedBy(name), unbroken(best.sentence)];
+  const title = [namedBy(name), ...figureOf(best.sentence)];
   const lengths = [...group].sort((a, b) => b.steps - a.steps);
   const isFair = lengths[0].steps === lengths.at(-1).steps;
   const trained = lengths.map((run) => `${run.name} ${shown(run.steps)}${quickly(run)}`);

@@ -24,7 +24,7 @@ export function plot({ length, low, high, ticks, name, lines }) {
     lines.map((own) => [own, svg("path", { class: `try-line try-${own}` })]),
   );
   const bands = svg("g", {});
-  const mark = svg("line", { class: "try-step", y1: 0, y2: 100 });
+  const mark = svg("line", { class: "try-step", y1: 0, y2: 100, hidden: true });
   const grid = ticks.map((tick) =>
     svg("line", { class: "grid", x1: 0, x2: 100, y1: y(tick), y2: y(tick) }),
   );
@@ -51,7 +51,10 @@ export function plot({ length, low, high, ticks, name, lines }) {
         return svg("path", { class: look, d, "stroke-width": width });
       }),
     );
-  const cursor = (t) => ["x1", "x2"].forEach((end) => mark.setAttribute(end, x(t)));
+  const cursor = (t) => {
+    for (const end of ["x1", "x2"]) mark.setAttribute(end, x(t));
+    mark.removeAttribute("hidden");
+  };
   const where = (event) => {
     const box = field.getBoundingClientRect();
     const across = ((event.clientX - box.left) / box.width) * length - 0.5;

@@ -8,6 +8,7 @@ import { answersOf, cutText, naming, sign } from "../pictures/words.mjs";
 import { addTarget } from "../views.mjs";
 
 const LONGEST_OUTPUT = 40; // letters on a button
+const LEAST_SHARE = 5e-4; // that is written as a number
 
 /** The picture of one text and its output, for `stage`. */
 function drawTexts() {
@@ -36,7 +37,7 @@ function drawTexts() {
       lines.show(weights, q);
       map.point(q, key);
     };
-    tell(0);
+    tell(clearest(weights));
     const header = ["output", "attends most to", "weight"];
     const row = (token, q) => {
       const key = largest(weights, q);
@@ -77,8 +78,8 @@ export function keptOutput(run, { tokens, reference, attention }) {
 
 /** An output with its probability, where it is known. */
 function sure({ text, probability }, longest = LONGEST_OUTPUT) {
-  const share = probability === undefined ? "" : ` (${percent(probability)})`;
-  return `“${cutText(text, longest)}”${share}`;
+  const share = probability < LEAST_SHARE ? "below 0.1\u00a0%" : percent(probability);
+  return `“${cutText(text, longest)}”${probability === undefined ? "" : ` (${share})`}`;
 }
 
 /** The query with the largest weight, which is read most clearly. */
