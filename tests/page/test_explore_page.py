@@ -10,6 +10,7 @@ import pytest
 import flax_attn
 from flax_attn.explore.answers import Answers
 from flax_attn.explore.under_lens import NORMALIZERS
+from flax_attn.runs import shipped
 from flax_attn.runs.reading import read
 from flax_attn.tasks.replies import numbers_of
 from tests import tiny
@@ -536,3 +537,43 @@ def test_scores_become_weights_on_the_pages_of_loops_too(kind, tmp_path, browser
         np.testing.assert_allclose(shown, best, atol=6e-4)
         first = float(re.search(r"max\((\S+) ", terms[0])[1].replace(MINUS, "-"))
         assert first == pytest.approx(row.max(), abs=0.006)
+
+
+@pytest.fixture(scope="module")
+def dates():
+    """The address of the shipped run, whose texts are answered by Python."""
+    path = shipped.unpacked("dates")
+    with serving([read(path)], [Answers(flax_attn.load("dates"))]) as url:
+        yield url
+
+
+def test_a_link_holds_the_input_and_the_settings(dates, browser):
+    with visiting(browser, dates) as visit:
+        visit.page.locator(".try textarea").fill("5 may 1967")
+        visit.page.get_by_label("normaliser").first.select_option(index=5)
+        visit.wait()
+        visit.page.get_by_role("button", name="Copy link").click()
+        visit.page.wait_for_function("location.hash.length > 1")
+        link, said = visit.page.url, visit.sentence()
+    with visiting(browser, link) as visit:
+        visit.wait()
+        assert visit.page.locator(".try textarea").input_value() == "5 may 1967"
+        assert visit.page.get_by_label("normaliser").first.input_value() == "5"
+        assert visit.sentence() == said
+        visit.page.get_by_role("button", name="Projector mode").click()
+        assert not visit.page.get_by_role("heading", name="Results").is_visible()
+
+
+def test_the_six_steps_go_from_a_query_to_its_context_by_the_keyboard(dates, browser):
+    with visiting(browser, dates) as visit:
+        visit.wait()
+        guide = visit.page.locator(".guide")
+        guide.locator("summary").click()
+        titles = []
+        for _ in range(6):
+            titles.append(guide.locator("h3").inner_text())
+            assert guide.locator("p").first.inner_text()
+            visit.page.keyboard.press("ArrowRight")
+        steps = "query", "keys", "scores", "softmax", "values", "context"
+        assert titles == [f"{i} of 6: {name}" for i, name in enumerate(steps, 1)]
+        assert not axe_finds(visit.page)
