@@ -102,7 +102,8 @@ def small(state: Tree, config: Config) -> Tree:
 def shorter(name: str, array: np.ndarray, num_examples: int | None) -> np.ndarray:
     """Returns the first examples of an array, or all for None; attention in half precision."""
     rows = array[:num_examples] if array.ndim else array
-    return rows.astype(np.float16) if name.startswith(ATTENTION) else rows
+    is_weights = name.startswith((ATTENTION, "induction_weights"))
+    return rows.astype(np.float16) if is_weights else rows
 
 
 def main() -> None:

@@ -17,8 +17,9 @@ export function shareRow(state) {
   const status = el("span", { class: "hint", role: "status" });
   const copy = buttonOf("Copy link", async () => {
     history.replaceState(null, "", `#${encodeURIComponent(JSON.stringify(state()))}`);
-    const isCopied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
-    status.textContent = isCopied ? "Copied." : "The link is in the address bar.";
+    const copying = navigator.clipboard?.writeText(location.href) ?? Promise.reject(new Error());
+    const said = (text) => () => (status.textContent = text);
+    await copying.then(said("Copied."), said("The link is in the address bar."));
   });
   const large = buttonOf("Projector mode", () => {
     const isOn = document.documentElement.classList.toggle("projector");

@@ -15,7 +15,7 @@ export function guide() {
   const back = buttonOf("Back", () => go(-1));
   const next = buttonOf("Next", () => go(1));
   const row = el("div", { class: "row", role: "group", "aria-label": "steps" }, back, next);
-  const node = el("details", { class: "try-formula guide" },
+  const node = el("details", { class: "guide" },
     el("summary", {}, "Attention in six steps"), title, body, row,
   );
   let step = 0;
