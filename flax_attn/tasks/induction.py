@@ -35,11 +35,9 @@ def scores(weights: Float[np.ndarray, "n h t t"], period: int) -> Float[np.ndarr
     return weights[:, :, queries, queries - period + 1].mean(axis=(0, 2))
 
 
-def is_found(of_heads: Float[np.ndarray, "b h"], string: Sequence[str]) -> bool:
-    """Returns whether a head scores well above uniform weights on the tokens up to the current."""
-    tokens = list(string)
-    period = len(tokens) - 1 - tokens[:-1].index(tokens[-1])
-    uniform = float((1 / (_second(len(tokens), period) + 1)).mean())
+def is_found(of_heads: Float[np.ndarray, "b h"], length: int) -> bool:
+    """Returns whether a head scores well above uniform weights on strings of this length."""
+    uniform = float((1 / (_second(length, length // 2) + 1)).mean())
     return float(of_heads.max()) >= LEAST_FOUND * uniform
 
 

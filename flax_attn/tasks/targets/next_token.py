@@ -123,8 +123,7 @@ class NextToken(Target):
         """Returns the loss by position, and what shows induction."""
         held = run.examples
         shown: JsonObject = {"losses": replies.numbers(held["losses"])}
-        string = held.get("string", np.array([])).tolist()
-        if "induction" in held and induction.is_found(held["induction"], string):
+        if "induction" in held and induction.is_found(held["induction"], len(held["string"])):
             shown["induction"] = replies.numbers(held["induction"])
             shown["string"] = replies.written(held["string"])
             weights = held["induction_weights"]
