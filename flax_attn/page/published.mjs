@@ -96,7 +96,8 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
   const ofSource = isPair ? "token of the source" : "token";
   const middle = Math.floor(run.attention.length / 2);
   const state = { reply: null, token: null, asked: "", effects: new Map() }; // what is shown
-  const view = { attention: middle, head: 0, token: null, source: null, key: null }; // what is asked
+  // what is asked
+  const view = { attention: middle, head: 0, token: null, source: null, key: null };
   let opening = null; // the query of the first view
   let cut = [];
   const typed = () => {
@@ -196,7 +197,8 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
     heading.textContent = `Head ${reply.view.head} of ${nameIn(reply)}`;
     if (!isImage) drawMap();
     path.show(reply, run.attention[reply.view.attention], { of: ofToken, at, key, isSeen });
-    reasons.replaceChildren(view.key === null ? "" : largestPairs(reply.path.pairs, ofToken, at(key)));
+    const pairs = view.key === null ? null : reply.path.pairs;
+    reasons.replaceChildren(largestPairs(pairs, ofToken, at(key)));
     changes.hidden = false;
     const asked = JSON.stringify([request.inputs, settings, isPair && reply.view.token]);
     const isNew = asked !== state.asked;
@@ -216,7 +218,8 @@ function tryPublished({ runs: [run], asks: [ask], changed, hide, forget, again }
 
   /** How many tokens a row and a column of a map stand for. */
   const sizesOfCell = (queries, keys, { rows, columns }) =>
-    [[queries, rows], [keys, columns]].map(([own, cells]) => Math.max(Math.ceil(own.length / cells), 1));
+    [[queries, rows], [keys, columns]]
+      .map(([own, cells]) => Math.max(Math.ceil(own.length / cells), 1));
 
   /** The tokens of the queries and of the keys of an attention. */
   const sidesIn = (reply, attention) =>

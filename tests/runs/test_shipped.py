@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import flax_attn
+import flax_attn.__main__ as command
 from docs import ship
 from flax_attn import config_files, schema
 from flax_attn.__main__ import main
@@ -63,6 +64,16 @@ def test_a_path_of_the_users_goes_first(tmp_path, monkeypatch):
 def test_commands_take_them(capsys):
     assert main(["predict", "dates", "24th of december 1999"]) == 0
     assert "1999-12-24" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("names", "opened"), [([], ["dates"]), (["shapes", "dates", "shapes"], ["shapes", "dates"])]
+)
+def test_the_demo_opens_one_run_or_those_that_are_named(names, opened, monkeypatch):
+    seen = []
+    monkeypatch.setattr(command, "call", lambda _, args: seen.extend(args.runs))
+    assert main(["demo", *names]) == 0
+    assert [path.name for path in seen] == opened
 
 
 def test_an_unknown_demo_is_told(capsys):

@@ -53,10 +53,10 @@ const termsOf = (items) => el("ul", { class: "try-terms" }, items);
 /** The largest of a row by a number of each key, and in one line how many are left out. */
 function topKeys(row, numberOf, draw) {
   const order = [...row].sort((one, other) => numberOf(other) - numberOf(one));
-  const rest = order.length - MOST_KEYS;
-  const left = rest > 0 ? el("p", { class: "hint" }, `and ${rest} more`) : "";
-  return [termsOf(order.slice(0, MOST_KEYS).map(draw)), left];
+  return [termsOf(order.slice(0, MOST_KEYS).map(draw)), more(order.length - MOST_KEYS)];
 }
+
+const more = (count) => (count > 0 ? el("p", { class: "hint" }, `and ${count} more`) : "");
 
 /** What a step shows of a query. */
 function stepOf(step, query, settings) {
@@ -67,21 +67,22 @@ function stepOf(step, query, settings) {
   const isScored = scores && !weights.signed;
   const size = ({ weight }) => Math.abs(weight);
   const own = isScored && normalizerOf(row, settings);
+  const scaled = isScored && row.map(({ score }) => score / settings.temperature);
   const weighed = (key) => weightText(key.weight, weights.signed);
   const byWeight = (draw) => topKeys(row, size, draw);
   const masked = weights.columns - row.length;
   switch (step) {
     case "query":
       return [
-        paragraph(`The query is ${what}. The model multiplies its vector by a learned matrix: q = W_q x.`),
+        paragraph(`The query is ${what}. Its vector times a learned matrix is q = W_q x.`),
         paragraph("The query vector says what this position looks for. Choose another one above."),
       ];
     case "keys":
       return [
-        paragraph(`Each of ${row.length} positions has a key, k = W_k x: what queries are compared with.`),
+        paragraph(`Each of ${row.length} positions has a key, k = W_k x. Queries are compared with it.`),
         masked ? paragraph(`${masked} more are masked: this query may not attend to them.`) : "",
         termsOf(row.slice(0, MOST_KEYS).map(({ name }) => el("li", {}, name))),
-        row.length > MOST_KEYS ? el("p", { class: "hint" }, `and ${row.length - MOST_KEYS} more`) : "",
+        more(row.length - MOST_KEYS),
       ];
     case "scores":
       if (!isScored) return [paragraph("This attention shows no scores: it has weights alone.")];
@@ -95,14 +96,12 @@ function stepOf(step, query, settings) {
       return [
         paragraph(own ? `${own.name} turns scores into weights: ${own.formula}.`
           : "The normaliser turns scores into weights."),
-        termsOf([...row].sort((one, other) => other.weight - one.weight).slice(0, MOST_KEYS).map((key) =>
-          keyRow(key, own, row.map(({ score }) => score / settings.temperature),
-            settings.temperature))),
+        ...byWeight((key) => keyRow(key, own, scaled, settings.temperature)),
         paragraph(`All weights add up to ${sumOf(row.map(({ weight }) => weight)).toFixed(3)}.`),
       ];
     case "values":
       return [
-        paragraph("Each key comes with a value, v = W_v x: what it hands over. Its weight says how much."),
+        paragraph("Each key has a value, v = W_v x, which it hands over by its weight."),
         ...byWeight((key) => bar(key.name, size(key), `${weighed(key)} of its value`)),
       ];
     default: {

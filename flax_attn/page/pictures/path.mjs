@@ -58,7 +58,8 @@ export function tokenPath({ head }) {
       const note = el("span", { class: "hint" }, `${what}: ${say(own.data)}`);
       return [el("dt", {}, term), el("dd", {}, barsOf(`${term} of ${of}`, numbers), note)];
     });
-    body.replaceChildren(el("dl", { class: "path-terms" }, terms), afterBlocks(path.after, of, queries));
+    const after = afterBlocks(path.after, of, queries);
+    body.replaceChildren(el("dl", { class: "path-terms" }, terms), after);
   }
 
   return { node, show };
@@ -79,8 +80,8 @@ export function scoreOf({ scale, softcap, positions }, width) {
 export function largestPairs(pairs, of, at) {
   if (!pairs) return "";
   const { number, total, largest } = pairs;
-  const sum = `The score of ${of} with ${at} is ${shown(total)}, the sum of ${number} products of ` +
-    "what two earlier parts of the model added";
+  const sum = `The score of ${of} with ${at} is ${shown(total)}, the sum of ${number} products ` +
+    "of what two earlier parts of the model added";
   const rows = largest.map(([query, key, value]) => [shown(value), partName(query), partName(key)]);
   const names = ["adds", `part of ${of}`, `part of ${at}`];
   return div(el("p", { class: "try-title" }, `${sum}. The largest:`),
