@@ -53,10 +53,10 @@ const termsOf = (items) => el("ul", { class: "try-terms" }, items);
 /** The largest of a row by a number of each key, and in one line how many are left out. */
 function topKeys(row, numberOf, draw) {
   const order = [...row].sort((one, other) => numberOf(other) - numberOf(one));
-  return [termsOf(order.slice(0, MOST_KEYS).map(draw)), more(order.length - MOST_KEYS)];
+  return [termsOf(order.slice(0, MOST_KEYS).map(draw)), moreThan(order.length - MOST_KEYS)];
 }
 
-const more = (count) => (count > 0 ? el("p", { class: "hint" }, `and ${count} more`) : "");
+const moreThan = (count) => (count > 0 ? el("p", { class: "hint" }, `and ${count} more`) : "");
 
 /** What a step shows of a query. */
 function stepOf(step, query, settings) {
@@ -79,10 +79,10 @@ function stepOf(step, query, settings) {
       ];
     case "keys":
       return [
-        paragraph(`Each of ${row.length} positions has a key, k = W_k x. Queries are compared with it.`),
+        paragraph(`Each of ${row.length} positions has a key, k = W_k x, to compare queries with.`),
         masked ? paragraph(`${masked} more are masked: this query may not attend to them.`) : "",
         termsOf(row.slice(0, MOST_KEYS).map(({ name }) => el("li", {}, name))),
-        more(row.length - MOST_KEYS),
+        moreThan(row.length - MOST_KEYS),
       ];
     case "scores":
       if (!isScored) return [paragraph("This attention shows no scores: it has weights alone.")];
