@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 PerHead = Mapping[str, Float[Array, " heads"]]  # a number for each head, by the path of its layer
 
 
-CONTEXTS = "*/context"  # the sites of what heads say
+CONTEXTS = "*/context"  # the sites of the outputs of heads
 
 
 def _times(context: Array, name: str, numbers: PerHead) -> Array:
@@ -97,7 +97,7 @@ def cut(heads: Mapping[str, Sequence[int]]) -> Lens:
 
 
 def scaled(factors: PerHead) -> Lens:
-    """Makes a lens that multiplies what heads say by factors `(heads,)`: 1 leaves it, 0 cuts it.
+    """Makes a lens that multiplies the contexts of heads by factors `(heads,)`: 0 ablates a head.
 
     Factors may be traced, so that one compiled program serves all of them. Other layers stay.
     """
@@ -105,7 +105,7 @@ def scaled(factors: PerHead) -> Lens:
 
 
 def patched(contexts: Mapping[str, Float[Array, "*b q heads e"]], shares: PerHead) -> Lens:
-    """Makes a lens in which heads say what they say on other inputs, `own + share (other - own)`.
+    """Makes a lens that patches contexts from other inputs, `own + share (other - own)`.
 
     The contexts are those of `contexts_of` on the other inputs, or broadcast to `(..., q, heads,
     e)`, such as their mean. A share of 0 leaves a head, 1 replaces it. Shares `(heads,)` may be
@@ -130,7 +130,7 @@ def read(
       values, after the projection and its norm, before positions turn them.
     - `LAYER/scores` and `weights`: `(..., heads, q, k)`. Scores are those before temperature and
       mask.
-    - `LAYER/context`: what heads say, `(..., t, heads, width)`.
+    - `LAYER/context`: the outputs of heads, `(..., t, heads, width)`.
     - `LAYER/output`: of an attention or a feed-forward network, `(..., t, d)`, before the norm of
       outputs if there is one.
 
@@ -192,7 +192,7 @@ def attributed(
 
 
 def contexts_of(model: "Model", params: Params, inputs: Inputs) -> dict[str, Array]:
-    """Returns what each head says, `(..., q, heads, e)`, by the path of its layer.
+    """Returns the contexts of heads, `(..., q, heads, e)`, by the path of their layer.
 
     No such layer, one in a loop, and one that is called twice are a ValueError.
     """

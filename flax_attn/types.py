@@ -13,7 +13,7 @@ ConfigValues = Any  # a ConfigDict, whose attributes are known when it runs, or 
 Options = dict[Any, Any]  # keyword arguments of another library, which types each of them
 
 # What the public functions expect. A type checker sees it. As the program runs anything may come,
-# and what does not fit is told in one line.
+# and what does not fit raises a one-line error.
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 

@@ -82,7 +82,7 @@ def _lines(num_epochs: int, console: Console) -> Shown:
 def mean_over_seeds(rows: list[Row]) -> Row:
     """Returns the mean over seeds of every metric of training and validation, of one epoch.
 
-    The test is told once, at the end: who looks at it in every epoch, chooses by it.
+    The test metrics come once, at the end: watching them in each epoch means choosing by them.
     """
     names = [name for name in rows[0] if name.startswith(("train/", "valid/"))]
     return {name: sum(row[name] for row in rows) / len(rows) for name in names}

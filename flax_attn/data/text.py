@@ -82,7 +82,7 @@ def mark_ends(text: str) -> str:
 def split_news(text: str) -> str:
     """Separates words, numbers, marks: `U.S. stocks&lt;b&gt; up 12%` becomes `us stocks up 00 %`.
 
-    Entities are restored, also those that lost their `&`; digits become zeros, but for years.
+    Entities are restored, also those that lost their `&`; digits become zeros, except in years.
     """
     text = re.sub(r"(?<!&)(#\d+|\b(?:quot|amp|lt|gt|nbsp));", r"&\1;", text.replace("\\", " "))
     text = _without(_unescape(_unescape(text)), "<", ">", " ").lower()

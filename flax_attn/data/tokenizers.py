@@ -37,7 +37,7 @@ class Vocabulary(NamedTuple):
     """Words or characters: the most frequent ones of the texts it was fitted on.
 
     Of equally frequent ones, the one met first comes first. Encoding and decoding give back the
-    text, but for what is unknown and for runs of spaces between words.
+    text, except for unknown characters and runs of spaces between words.
     """
 
     level: str  # "word" or "character"

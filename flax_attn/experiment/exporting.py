@@ -91,7 +91,7 @@ def export(
 
     Texts, their pairs and series may have any length. Signals may where the model's parameters have
     the same shapes at half the length: with `cnn`, `cnn_attention`, `residual_attention` and
-    `bilstm`, but for `binary_positions=True`. Others, such as `lstm`, have the length of the run.
+    `bilstm`, except with `binary_positions`. Others, such as `lstm`, have the length of the run.
 
     The sizes of `prediction.jax` are not known, so it computes all scores of an attention at once.
     The program for one platform has known sizes, `rows` rows of the sample's length. Its attention

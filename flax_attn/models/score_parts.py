@@ -27,7 +27,7 @@ from flax_attn.models.calls import along_residuals, intercepted
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.types import Tree
 
-Contexts = dict[str, Float[Array, "b t heads e"]]  # what heads say, by the path of their layer
+Contexts = dict[str, Float[Array, "b t heads e"]]  # outputs of heads, by the path of their layer
 
 
 class ScoreParts(NamedTuple):
@@ -122,7 +122,7 @@ def _through_block(
 ) -> Float[Array, "n b 2 d"]:
     """Moves the parts of states before a block behind it, and adds those of its heads and network.
 
-    The block gets two tokens alone: what its heads say comes from the whole input.
+    The block gets two tokens alone: the outputs of its heads come from the whole input.
     """
     layer = f"blocks_{number}/{within}"
 

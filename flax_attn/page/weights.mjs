@@ -88,7 +88,7 @@ function weightsView(run) {
     showQuery();
   }
 
-  /** What is said of the query, or of the cell that is pointed at. */
+  /** The sentence on the query, or on the cell that is pointed at. */
   function sayQuery() {
     const { weights, visible } = state.place;
     const { q, k } = state;

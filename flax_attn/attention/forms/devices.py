@@ -1,4 +1,4 @@
-"""Attention of a sequence that is cut over devices, as `Across` describes it.
+"""Attention of a sequence that is sharded over devices, as `Across` describes it.
 
 *Gathered*, a device gets all keys and values, and attends from its queries to them.
 

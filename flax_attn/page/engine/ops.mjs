@@ -138,7 +138,7 @@ function dynamicUpdateSlice(params, [type, part]) {
 /**
  * Slices of an array, at places that another array says.
  *
- * An output has the axes of the indices, but for their last, and the axes `offset` of the slices.
+ * An output has all axes of the indices except the last, and the axes `offset` of the slices.
  * The last axis of the indices holds where a slice begins along the axes `mapped` of the
  * operand.
  * Axes `collapsed` and `batch` of the operand have slices of size 1, which outputs leave out.

@@ -38,8 +38,10 @@ export function tokenLook(from, to, weight, back, signed = false) {
 
 /** Further pictures of a language model: the loss by position, and induction heads. */
 function furtherOf(example) {
-  const steps = example.losses[0].map((_, i) => i + 1);
-  const line = lineOf("loss", 0, steps, example.losses);
+  const rows = example.losses.map((own) => own.map(asNumber)); // NaN where no text is as long
+  const count = rows[0].findLastIndex(Number.isFinite) + 1;
+  const losses = rows.map((own) => own.slice(0, count));
+  const line = lineOf("loss", 0, range(count).map((i) => i + 1), losses);
   const names = { across: "tokens in the context", up: "next-token loss", at: "Tokens" };
   return [
     el("h2", {}, "Loss by position in the context"),

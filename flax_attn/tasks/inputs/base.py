@@ -138,7 +138,7 @@ class Input(abc.ABC):
 
     @abc.abstractmethod
     def answer(self, asked: Asked, look: Look) -> tuple[dict[str, Tree], JsonObject]:
-        """Computes what a page asks about; returns it with the reply but for the outputs."""
+        """Computes what a page asks about; returns it with the reply, without outputs."""
 
     def tested(self, raw: UserInput, arrays: Inputs) -> dict[str, np.ndarray]:
         """Returns the arrays that a run keeps of its first test examples."""
