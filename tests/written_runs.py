@@ -53,7 +53,7 @@ def plain(random):
 
 
 def images(random):
-    weights = {f"attention/block{i}": shares(random, 3, 4, 16, 16) for i in (1, 2, 3)}
+    weights = {f"attention/block{i}": shares(random, 3, 4, 16, 16) for i in range(3)}
     arrays = {"inputs": random.uniform(size=(3, 28, 28)).astype(np.float32)}
     arrays |= {"targets": np.array([3, 1, 0]), "predictions": shares(random, 3, 4)}
     return arrays | weights | {"attention/pooling": shares(random, 3, 16)}
@@ -91,7 +91,7 @@ def translation(random):
 
 def language(random):
     mask = np.tri(6, dtype=np.float32)
-    blocks = {f"attention/block{i}": shares(random, 2, 6, 6) * mask for i in (1, 2)}
+    blocks = {f"attention/block{i}": shares(random, 2, 6, 6) * mask for i in range(2)}
     tokens = np.ones((2, 6), int)
     arrays = {"inputs": tokens, "targets": tokens, "predictions": tokens}
     arrays |= {"tokens": np.array(["a", "b", " ", "\n", "c", "d"]), "losses": np.ones((2, 6))}

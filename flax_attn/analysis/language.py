@@ -67,7 +67,7 @@ def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], na
         left.text(j, i, number, ha="center", va="center", color=colour, fontsize=9)
     left.set_aspect("equal")
     left.set_xticks(range(scores.shape[1]), [f"head\n{j}" for j in range(scores.shape[1])])
-    left.set_yticks(range(scores.shape[0]), [f"block{i + 1}" for i in range(scores.shape[0])])
+    left.set_yticks(range(scores.shape[0]), [f"block{i}" for i in range(scores.shape[0])])
     left.set_title("weight on the token that\nfollowed last time")
     draw_matrix(right, weights, mask=np.tri(len(weights), dtype=bool), **scale_of_head)
     tokens = [printable(token) for token in string]
@@ -75,7 +75,7 @@ def induction(scores: np.ndarray, weights: np.ndarray, string: Sequence[str], na
     name_cells(right.xaxis, tokens, 4.0)
     name_cells(right.yaxis, tokens, 4.0)
     right.set(xlabel="key: the token that is looked at", ylabel="query: the current token")
-    best = f"block{block + 1}, head {head}"
+    best = f"block{block}, head {head}"
     right.set_title(f"{best}, on a string that comes twice")
     colour_bar(figure, **scale_of_head, ax=right, shrink=0.7)
     message = f"{best} puts {scores.max():.2f}\nof its weight on the token that followed last time"

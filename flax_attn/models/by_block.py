@@ -118,7 +118,7 @@ def through(
 def named(model: object, i: int, weights: Tree) -> dict[str, Tree]:
     """Returns the weights of a block by name."""
     names: Tree = getattr(model, "names", None)
-    return dict(zip(names(i), weights)) if names else {f"block{i + 1}": weights}
+    return dict(zip(names(i), weights)) if names else {f"block{i}": weights}
 
 
 def with_contexts(

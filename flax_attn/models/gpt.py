@@ -118,7 +118,7 @@ class GPT(nn.Module):
         x, attention = self.begin(tokens, train=train), {}  # (b, t, d)
         for i in range(self.num_blocks):
             x, weights, _ = self.block(i, x, train=train, need_weights=need_weights)
-            attention |= {f"block{i + 1}": weights} if need_weights else {}  # (b, heads, t, t)
+            attention |= {f"block{i}": weights} if need_weights else {}  # (b, heads, t, t)
         return self.end(x), {"attention": attention}  # (b, t, v)
 
     def start(self, num_texts: int) -> Caches:

@@ -116,7 +116,7 @@ class PatchTransformer(nn.Module):
         positions = LearnedPositions(length, self.features, name="positions")(length)
         x = nn.Dense(self.features, name="patches")(patches) + positions[None]  # (b, t, d)
         attention = {}
-        for i in range(1, self.num_blocks + 1):
+        for i in range(self.num_blocks):
             name = f"attention{i}"
             self_attention = MultiHeadAttention(self.num_heads, across=self.across, name=name)
             name = f"feed_forward{i}"

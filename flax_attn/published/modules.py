@@ -457,7 +457,7 @@ class EncoderDecoder(Stack):
     def names(self, number: int) -> tuple[str, ...]:
         """Returns the names of the weights of a block."""
         i = number - self.num_encoder_blocks
-        return (f"encoder{number + 1}",) if i < 0 else (f"decoder{i + 1}", f"cross{i + 1}")
+        return (f"encoder{number}",) if i < 0 else (f"decoder{i}", f"cross{i}")
 
     @nn.nowrap
     def alike(self, number: int) -> int:

@@ -408,7 +408,7 @@ class Translated(TextsOfTexts, InParts):
         """Writes texts, greedily without a beam.
 
         Beside the alignment, the attention has the weights of all heads on the best text. A row of
-        `decoder1` or `cross1` is of the token that is written there, the last one of the end.
+        `decoder0` or `cross0` is of the token that is written there, the last one of the end.
         """
         assert isinstance(model, EncoderDecoder)
         predicted = super().predict(model, params, inputs, **options)

@@ -240,7 +240,7 @@ def drawn_arrays(figure):
     ("kind", "names"),
     [
         ("signals", "data_sample predictions attention"),
-        ("images", "data_sample confusion predictions patches block1 block2 block3 pooling"),
+        ("images", "data_sample confusion predictions patches block0 block1 block2 pooling"),
         ("texts", "confusion attention attention_map"),
         ("hops", "confusion hops hops_map"),
         ("translation", "alignment"),
@@ -261,7 +261,7 @@ def pictures_of(run):
 def test_the_stripe_of_the_best_induction_head_is_drawn_below_the_diagonal():
     scores = np.array([[0.1, 0.2], [0.7, 0.3]])
     figure = language.induction(scores, np.eye(4), list("abab"), "run")
-    assert "block2, head 0 puts 0.70" in figure.get_suptitle()
+    assert "block1, head 0 puts 0.70" in figure.get_suptitle()
     left, right = figure.axes[:2]
     assert [text.get_text() for text in left.texts] == ["0.10", "0.20", "0.70", "0.30"]
     assert [text.get_position() for text in left.texts] == [(0, 0), (1, 0), (0, 1), (1, 1)]
@@ -281,10 +281,10 @@ def test_the_last_tokens_of_a_long_text_are_shown():
     tokens = [f"t{i}" for i in range(60)]
     weights = np.zeros((2, 60))
     weights[1, 50] = 0.75
-    figure = language.looks(tokens, {"block1": weights}, "run")
+    figure = language.looks(tokens, {"block0": weights}, "run")
     assert drawn_arrays(figure)[0].shape == (2, 48)
     assert [own.get_text() for own in figure.axes[0].get_xticklabels()] == tokens[12:]
-    assert "block1, head 1 looks\n9 tokens back, at 't50', with 0.75" in figure.get_suptitle()
+    assert "block0, head 1 looks\n9 tokens back, at 't50', with 0.75" in figure.get_suptitle()
 
 
 def test_the_series_run_downwards_and_the_steps_across(runs):

@@ -69,7 +69,7 @@ def test_predict_writes_a_text_for_a_source(folders, tmp_path, capsys):
     prediction = model.predict(["a dog sat", "the cat"])
     assert code == 0
     assert row["translations"][0]["text"] == prediction.outputs[0]
-    weights = prediction.attention["cross1"][0]
+    weights = prediction.attention["cross0"][0]
     tokens, source = prediction.target_tokens[0][0], prediction.tokens[0]
     assert weights.shape == (tiny.HEADS, len(tokens) + 1, len(source))
     alignment = prediction.attention["alignment"][0]
@@ -80,7 +80,7 @@ def test_predict_writes_a_text_for_a_source(folders, tmp_path, capsys):
     assert code == 0
     none = model.predict([" "])
     assert none.outputs == [""]
-    assert none.attention["cross1"][0].shape == (tiny.HEADS, 0, 0)
+    assert none.attention["cross0"][0].shape == (tiny.HEADS, 0, 0)
 
 
 def test_words_are_those_of_a_file(folders, tmp_path, capsys):

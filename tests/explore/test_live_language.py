@@ -69,7 +69,7 @@ def test_masking_a_token_takes_its_weights_alone_where_there_is_no_softmax():
     run = living.run_of("names", num_blocks=1, attention="gated_delta")
     answers, text = Answers(run), "soitgoes"
     ask = lambda **settings: answers({"inputs": {"text": text}, "settings": settings})
-    weights = lambda reply: numbers_of(reply["attention"]["block1"])[:, 0]  # (heads, tokens)
+    weights = lambda reply: numbers_of(reply["attention"]["block0"])[:, 0]  # (heads, tokens)
     plain, hot = ask(), ask(temperature=4.0, normalizer="hard")
     assert weights(plain).min() < 0
     strongest = int(np.abs(weights(plain)).max(axis=0).argmax())

@@ -94,7 +94,7 @@ def test_the_answer_and_the_weights_are_those_of_predict(model):
         assert share == pytest.approx(shares[name], abs=1e-6)
     row = numbers_of(reply["attention"][answers.layers[1].name])[0, 0]
     token = reply["view"]["token"]
-    name = "encoder2" if isinstance(run.model, EncoderDecoder) else "block2"
+    name = "encoder1" if isinstance(run.model, EncoderDecoder) else "block1"
     weights = np.asarray(made.attention[name][0])[1]
     np.testing.assert_allclose(row, weights[min(token, len(weights) - 1)], atol=1e-6)
 
@@ -102,10 +102,10 @@ def test_the_answer_and_the_weights_are_those_of_predict(model):
 def test_the_token_of_a_teacher_is_no_patch(tmp_path):
     run = flax_attn.load(tiny.write_vit(tmp_path / "own", teacher=True))
     images = np.linspace(0, 1, 64, dtype=np.float32).reshape(1, 8, 8)
-    looks = run.predict(images).attention["block1"]
+    looks = run.predict(images).attention["block0"]
     own = {"params": run.params[0]}
     _, aux = jax.jit(run.model.apply)(own, 2 * images[..., None] - 1)
-    np.testing.assert_allclose(looks, aux["attention"]["block1"][..., :1, 2:], atol=1e-6)
+    np.testing.assert_allclose(looks, aux["attention"]["block0"][..., :1, 2:], atol=1e-6)
 
 
 def test_a_cut_head_is_one_that_adds_nothing(model):
@@ -142,8 +142,8 @@ def test_an_encoder_and_decoder_has_three_attentions_and_one_query_of_each(tmp_p
     made = run.predict(asked["text"])
     ((best,),) = made.translations
     assert best.ended
-    names = {"encoder 0": "encoder1", "encoder 1": "encoder2"}
-    names |= {"decoder 0": "decoder1", "cross 0": "cross1"}
+    names = {"encoder 0": "encoder0", "encoder 1": "encoder1"}
+    names |= {"decoder 0": "decoder0", "cross 0": "cross0"}
     assert [own["name"] for own in page_data(run)["attention"]] == [*names]
     for i, (title, name) in enumerate(names.items()):
         reply = ask(answers, asked, view={"attention": i, "head": 1, "token": 1, "source": 2})
@@ -152,7 +152,7 @@ def test_an_encoder_and_decoder_has_three_attentions_and_one_query_of_each(tmp_p
         np.testing.assert_allclose(row, own[1 + (i < 2)], atol=1e-6)
         np.testing.assert_allclose(unpacked(reply["map"])[0], own, atol=0.01)
         path = reply["path"]
-        assert ("key" in path) == (name != "cross1")
+        assert ("key" in path) == (name != "cross0")
         if i < 2:
             assert path["after"] is None
         else:
@@ -280,7 +280,7 @@ def test_small_maps_have_the_largest_weight_of_each_cell(gpt2):
     weights = run.predict(text).attention
     maps = np.concatenate([unpacked(own) for own in ask(answers, {"text": text})["maps"]])
     assert maps.shape == (4, 12, 12)
-    own = np.asarray(weights["block2"][0])[1]
+    own = np.asarray(weights["block1"][0])[1]
     for row, column in ((0, 0), (5, 2), (11, 8)):
         cells = own[3 * row : 3 * row + 3, 3 * column : 3 * column + 3]
         assert maps[3, row, column] == pytest.approx(cells.max(), abs=0.01)
@@ -300,7 +300,7 @@ def test_maps_are_pooled_and_lose_their_padding():
 
 def test_a_block_without_softmax_has_heads_and_signs_of_its_own(tmp_path):
     run = flax_attn.load(tiny.write_hybrid(tmp_path / "hybrid"))
-    answers, expected = PublishedAnswers(run), run.predict(TEXT).attention["block1"][0]
+    answers, expected = PublishedAnswers(run), run.predict(TEXT).attention["block0"][0]
     reply = ask(answers, {"text": TEXT}, view={"attention": 0, "head": 3, "token": 9})
     assert [own["shape"][0] for own in reply["maps"]] == [4, 2]
     assert ["top" in own for own in reply["maps"]] == [True, False]

@@ -61,7 +61,7 @@ def test_weights_are_there_on_request_and_change_nothing():
     looked, aux = apply(variables, TOKENS, need_weights=True)
     np.testing.assert_allclose(plain, looked, atol=1e-5)
     assert without["attention"] == {}
-    assert list(aux["attention"]) == ["block1", "block2"]
+    assert list(aux["attention"]) == ["block0", "block1"]
     for weights in aux["attention"].values():
         np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
         distance = np.arange(12)[:, None] - np.arange(12)

@@ -85,14 +85,14 @@ WITHOUT = {"cnn", "lstm", "bilstm", "mlp"}  # models that do not attend
 FIRST = {
     "cnn_attention": ("attention", ...),
     "patch_attention": ("attention", ...),
-    "patch_transformer": ("block1", ...),
+    "patch_transformer": ("block0", ...),
     "rnn_attention": ("attention", ...),
     "structured_attention": ("hops", ...),
     "ngram_attention": ("hops_rnn", ...),
     "input_attention": ("input", np.s_[:, 0]),
     "seq2seq": ("alignment", np.s_[:, 0]),
     "seq2seq, luong": ("alignment", np.s_[:, 0]),
-    "gpt": ("block1", ...),
+    "gpt": ("block0", ...),
 }
 QUICK = ("cnn_attention", "rnn_attention", "seq2seq, luong", "gpt")
 NOT_0 = lambda queries, keys: keys != 0

@@ -57,7 +57,7 @@ class Answering:
         return self.attended(input=(1, 12, 5)) | {"outputs": array(outputs)}
 
     def images(self, request):
-        blocks = {f"block{i}": (4, 16, 16) for i in (1, 2, 3)}
+        blocks = {f"block{i}": (4, 16, 16) for i in range(3)}
         return self.attended(**blocks, pooling=(1, 1, 16)) | self.classes()
 
     def texts(self, request):
@@ -81,4 +81,4 @@ class Answering:
         n = len(self.names)
         writes = {"writes": [[*map(ord, name)] for name, _ in self.classes()["classes"]]}
         tokens = {"tokens": self.names, "known": [True] * n}
-        return self.attended(block1=(2, 1, n), block2=(2, 1, n)) | self.classes() | writes | tokens
+        return self.attended(block0=(2, 1, n), block1=(2, 1, n)) | self.classes() | writes | tokens

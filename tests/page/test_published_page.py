@@ -273,7 +273,7 @@ def test_a_page_follows_a_written_token_to_its_source(tmp_path, browser):
         assert view == {"attention": 3, "head": 1, "token": 1, "source": 1, "key": None}
         shown = line("The source").evaluate_all("all => all.map((own) => own.ariaLabel)")
         shares = [float(label.rpartition(": ")[2].rstrip(" %")) for label in shown]
-        assert shares == pytest.approx(100 * made.attention["cross1"][0][1, 1], abs=0.6)
+        assert shares == pytest.approx(100 * made.attention["cross0"][0][1, 1], abs=0.6)
         assert f"“{words[1].strip()}”" in opened.sentence().replace("␣", "")
         shape = page.locator(".heat canvas").evaluate("own => own.height / own.width")
         assert shape == pytest.approx((len(words) + 1) / len(source), rel=0.01)

@@ -124,19 +124,19 @@ class Signed(Answering):
 
     def attended(self, **shapes):
         reply = super().attended(**shapes)
-        weights = reply["attention"]["block1"]
+        weights = reply["attention"]["block0"]
         return reply | {
-            "attention": reply["attention"] | {"block1": array(signed(numbers_of(weights)))}
+            "attention": reply["attention"] | {"block0": array(signed(numbers_of(weights)))}
         }
 
 
 def test_a_block_without_softmax_is_said_to_have_none(tmp_path, browser):
-    held = read(write_run(tmp_path / "kept", "language")).attention["block1"]
-    record = record_of(tmp_path / "run", "language", examples={"attention/block1": signed(held)})
+    held = read(write_run(tmp_path / "kept", "language")).attention["block0"]
+    record = record_of(tmp_path / "run", "language", examples={"attention/block0": signed(held)})
     with serving([record], [Signed("language")]) as url, visiting(browser, url) as opened:
         page = opened.page
         settle(page)
-        page.locator(".try .controls select").select_option(label="block1")
+        page.locator(".try .controls select").select_option(label="block0")
         settle(page)
         labels = page.locator(".try .word").evaluate_all("all => all.map(own => own.ariaLabel)")
         numbers = [label.rpartition(": ")[2].replace(MINUS, "-") for label in labels]
@@ -144,8 +144,8 @@ def test_a_block_without_softmax_is_said_to_have_none(tmp_path, browser):
         assert [*map("negative".__eq__, classes_of(page))] == [False, True, False, True]
         best = max(range(4), key=lambda i: abs(float(numbers[i])))
         assert f"at {best}, {numbers[best].replace('-', MINUS)}." in opened.sentence()
-        assert "block1 has no softmax" in page.locator(".try-controls .hint").inner_text()
-        assert page.get_by_label("temperature", exact=True).is_enabled()  # block2 has one
+        assert "block0 has no softmax" in page.locator(".try-controls .hint").inner_text()
+        assert page.get_by_label("temperature", exact=True).is_enabled()  # block1 has one
         page.locator(".try-formula summary").click()
         assert page.locator(".try-formula .try-term").count() == 0
         stored = page.locator("figure.stored")
@@ -273,11 +273,11 @@ def test_words_and_their_means_are_the_models(opened):
 
 def read_patches(weights, visited):
     page = visited.page
-    page.get_by_role("button", name="block2, head 3").click()
+    page.get_by_role("button", name="block1, head 3").click()
     patches = page.locator(".patches button")
     patches.nth(0).click()
     patches.nth(6).hover()
-    return percent(weights["block2"][3, 0, 6])
+    return percent(weights["block1"][3, 0, 6])
 
 
 def read_translation(weights, visited):
@@ -301,13 +301,13 @@ def read_hops(weights, visited):
 
 
 def read_tokens(weights, visited):
-    visited.page.get_by_role("button", name="block2, head 1").click()
+    visited.page.get_by_role("button", name="block1, head 1").click()
     words = visited.page.locator(".word")
     words.nth(4).click()
     words.nth(5).hover()
     assert "cannot see it" in visited.sentence()
     words.nth(2).hover()
-    return percent(weights["block2"][1, 4, 2])
+    return percent(weights["block1"][1, 4, 2])
 
 
 READ = {
@@ -343,10 +343,10 @@ def test_a_masked_cell_is_hatched_and_queries_run_downwards(opened):
 def test_a_page_begins_with_the_head_and_the_patch_that_tell_something(opened):
     itself, back = np.eye(6, dtype=np.float32), np.eye(6, k=-2, dtype=np.float32)
     back[:2, 0] = 1
-    blocks = {"attention/block1": [itself] * 2, "attention/block2": [itself, back]}
+    blocks = {"attention/block0": [itself] * 2, "attention/block1": [itself, back]}
     _, visited, _ = opened("language", examples={k: np.stack(v) for k, v in blocks.items()})
     pressed = visited.page.locator(".overview [aria-pressed=true]")
-    assert pressed.text_content() == "block2, head 1"
+    assert pressed.text_content() == "block1, head 1"
     images = np.zeros((3, 28, 28), np.float32)
     images[:, 8:12, 15:20] = 1  # in row 1, column 2 of 4 x 4 patches
     _, visited, _ = opened("images", examples={"inputs": images})

@@ -176,7 +176,7 @@ def test_an_encoder_and_decoder_writes_the_tokens_of_transformers(name, tmp_path
 def test_a_hybrid_model_shows_signed_weights(tmp_path, monkeypatch):
     monkeypatch.setenv("TQDM_DISABLE", "1")
     model = flax_attn.load(write("qwen3_5_images", tmp_path))
-    weights = model.predict("the cat sat on the mat").attention["block1"][0]
+    weights = model.predict("the cat sat on the mat").attention["block0"][0]
     assert weights.min() < 0 < weights.max()
     np.testing.assert_array_equal(weights, np.tril(weights))
 

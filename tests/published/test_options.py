@@ -293,7 +293,7 @@ def test_images_without_classes_have_states(folders):
     prediction = model.predict(images)
     assert states.shape == (2, 17, tiny.FEATURES)
     np.testing.assert_allclose(prediction.outputs, states, atol=1e-5)
-    assert prediction.attention["block1"].shape == (2, tiny.HEADS, 1, 16)
+    assert prediction.attention["block0"].shape == (2, tiny.HEADS, 1, 16)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "classes", "words", "vit"])
@@ -358,8 +358,8 @@ def test_an_image_is_scaled_as_the_model_was_trained(folders):
     )
     prediction = model.predict(images)
     np.testing.assert_allclose(prediction.outputs, jax.nn.softmax(outputs), atol=1e-5)
-    weights = aux["attention"]["block1"][:, :, :1, 1:]
-    np.testing.assert_allclose(prediction.attention["block1"], weights, atol=1e-5)
+    weights = aux["attention"]["block0"][:, :, :1, 1:]
+    np.testing.assert_allclose(prediction.attention["block0"], weights, atol=1e-5)
     single = model.predict(np.round(255 * images[0]).astype(np.uint8))
     np.testing.assert_allclose(single.outputs, prediction.outputs[:1], atol=0.02)
     large = np.kron(images, np.ones((4, 4), np.float32))  # of any size

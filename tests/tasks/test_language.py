@@ -122,7 +122,7 @@ def test_a_task_that_is_restored_predicts_the_same():
     np.testing.assert_array_equal(before.outputs, after.outputs)
     np.testing.assert_allclose(before.outputs.sum(axis=1), 1, rtol=1e-5)
     assert before.tokens == [list("Ba"), list("evirin\nBa")[-8:]]
-    assert [weights.shape for weights in before.attention["block1"]] == [(2, 2, 2), (2, 8, 8)]
+    assert [weights.shape for weights in before.attention["block0"]] == [(2, 2, 2), (2, 8, 8)]
     alone = task.predict(model, params, "Ba")
     np.testing.assert_allclose(alone.outputs[0], before.outputs[0], rtol=1e-5)
     with pytest.raises(ValueError, match="max_length 8, got 9"):
@@ -161,8 +161,8 @@ def test_texts_grow_as_they_are_written():
         assert all(new.startswith(old) for old, new in zip(before, after))
     assert generated.texts[0].startswith("Ba")
     assert generated.tokens == list(generated.texts[0][-8:])
-    np.testing.assert_allclose(generated.attention["block2"].sum(axis=-1), 1, rtol=1e-5)
-    assert generated.attention["block2"].shape == (2, 8)
+    np.testing.assert_allclose(generated.attention["block1"].sum(axis=-1), 1, rtol=1e-5)
+    assert generated.attention["block1"].shape == (2, 8)
 
 
 @pytest.mark.parametrize(

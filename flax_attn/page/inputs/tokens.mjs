@@ -60,7 +60,7 @@ function induction({ induction: scores, string, induction_weights: packed }) {
   const box = div();
   const small = heatMap({
     name: "Induction of each head: blocks downwards, heads across",
-    rowNames: scores.map((_, i) => `block${i + 1}`),
+    rowNames: scores.map((_, i) => `block${i}`),
     columnNames: range(columns).map(String),
     axes: ["block", "head"],
     onPick: (i, j) => choose(i * columns + j),
@@ -68,7 +68,7 @@ function induction({ induction: scores, string, induction_weights: packed }) {
   small.show({ rows: scores.length, columns, at: (i, j) => values[i * columns + j] }, {});
   const choose = (i) => {
     const [block, head, weights] = [Math.floor(i / columns), i % columns, heads[i]];
-    const name = `block${block + 1}, head ${head}`;
+    const name = `block${block}, head ${head}`;
     const followed = "the token that followed last time";
     const puts = putsOn(followed, values[i], weights.signed);
     const tell = (q, k) => {
