@@ -63,6 +63,7 @@ class _Stack(NamedTuple):
     run: Callable[[Callable[[str, Array], Array]], Tree]  # with a change of sites
     first: str  # the site of the embeddings
     states: Arrays  # before each block, and between its parts
+    is_linear: bool  # no norm stands between what a part says and the states
     sources: list[_Part]
     targets: list[_Part]
 
@@ -116,8 +117,14 @@ def edges(
         exact: patches each edge in turn instead, in two passes for each.
 
     Raises:
-        ValueError: a model whose blocks are not pre-norm, or do not have one attention each.
+        ValueError: a model whose blocks are not pre-norm, or do not have one attention each, and a
+            source of another shape.
     """
+    of_inputs, of_source = (jax.tree.map(jnp.shape, own) for own in (inputs, source))
+    if of_inputs != of_source:
+        raise ValueError(f"expected a source of the shape {of_inputs}, got {of_source}")
+    if steps < 1:
+        raise ValueError(f"expected at least 1 step, got {steps}")
     own, other = read(model, params, inputs, SITES), read(model, params, source, SITES)
     stack = _stack_of(model, params, inputs, own)
     change = {site: other[site] - own[site] for site in own}
@@ -181,7 +188,11 @@ def _patched(
 def _vectors(stack: _Stack, own: Arrays, change: Arrays) -> Float[Array, "sources b t d"]:
     """Computes by how much more each source adds to the states on the source inputs."""
     said = {part.site: own[part.site] for part in stack.sources[1:]}
-    _, move = jax.linearize(stack.added, said)
+    if stack.is_linear:  # without the rounding of a difference of large states
+        _, move = jax.linearize(stack.added, said)
+    else:
+        before = stack.added(said)
+        move = lambda step: _less(stack.added(jax.tree.map(jnp.add, said, step)), before)
 
     def add(mask: Arrays) -> Float[Array, "b t d"]:
         moved = move({site: change[site] * mask[site] for site in said})
@@ -190,6 +201,10 @@ def _vectors(stack: _Stack, own: Arrays, change: Arrays) -> Float[Array, "source
 
     others = jax.lax.map(add, _masks(stack.sources[1:], said), batch_size=AT_ONCE)
     return jnp.concatenate([change[stack.first][None], others])  # (sources, b, t, d)
+
+
+def _less(arrays: Arrays, others: Arrays) -> Arrays:
+    return jax.tree.map(jnp.subtract, arrays, others)
 
 
 def _masks(parts: list[_Part], arrays: Arrays) -> Arrays:
@@ -205,13 +220,15 @@ def _masks(parts: list[_Part], arrays: Arrays) -> Arrays:
 
 def _stack_of(model: "Model", params: Params, inputs: Inputs, own: Arrays) -> _Stack:
     """Finds the parts of a model by its sites. Raises a ValueError for another stack."""
-    parallel = set()
+    parallel, normed = set(), set()
 
     def check(module: "Module", path: Path, call: ModuleCall, *args: Tree) -> Tree:
         if not getattr(module, "pre_norm", True):
-            raise ValueError(f"expected blocks that are pre-norm, got {'/'.join(path)}")
+            raise ValueError(f"expected blocks that are pre-norm, got {type(module).__name__}")
         if getattr(module, "parallel", False):
             parallel.add("/".join(path))
+        if getattr(module, "output_norm", False):
+            normed.add(path)
         return call(*args)
 
     def run(change: Callable[[str, Array], Array]) -> Tree:
@@ -238,4 +255,4 @@ def _stack_of(model: "Model", params: Params, inputs: Inputs, own: Arrays) -> _S
         sources.append(_Part(network, site, None, step + 1))
         targets.append(_Part(network, site, None, step + (block not in parallel)))
     states = {site: own[site] for site in own if site.endswith(("/before", "/middle"))}
-    return _Stack(run, first, states, sources, targets)
+    return _Stack(run, first, states, not normed, sources, targets)

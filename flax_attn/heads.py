@@ -156,7 +156,7 @@ def read(
         outputs_of(model, params, inputs)
     for pattern in patterns:
         if not any(fits(site, pattern) for site in found):
-            raise ValueError(f"expected a pattern of {list(found)}, got {pattern!r}")
+            raise ValueError(f"expected patterns of sites, of which '*' reads all, got {pattern!r}")
     return found
 
 
@@ -187,6 +187,7 @@ def attributed(
         with also(source, lambda site, array: array + added[site]):
             return number_of(measure, outputs_of(model, params, inputs))
 
+    source = {site: jnp.broadcast_to(source[site], own[site].shape) for site in own}
     slopes = jax.grad(measured)(jax.tree.map(jnp.zeros_like, own))
     return {site: (source[site] - own[site]) * slopes[site] for site in own}
 
@@ -342,7 +343,8 @@ def jacobians(model: "Model", params: Params, inputs: Inputs) -> dict[str, Float
         (slopes,) = pull(jnp.broadcast_to(unit, own[last].shape))  # (b, t, d) by site
         return {layer_of(site): slope.mean(axis=(0, 1)) for site, slope in slopes.items()}
 
-    return jax.lax.map(row, jnp.eye(own[last].shape[-1]), batch_size=16)  # (d, d) by block
+    units = jnp.eye(own[last].shape[-1], dtype=own[last].dtype)
+    return jax.lax.map(row, units, batch_size=16)  # (d, d) by block
 
 
 @compiled

@@ -7,6 +7,7 @@ import pytest
 
 from flax_attn import circuits, heads
 from flax_attn.attention import Lens
+from flax_attn.published.modules import Decoder
 from tests.test_heads import close, model_of, outputs_of
 
 measure = lambda logits: logits[0, -1, 3] - logits[1, 2, 4]
@@ -128,3 +129,65 @@ def test_jacobians_are_those_of_all_positions_together(name):
     plain = heads.logits_by_block(model, params, inputs)
     close(logits[1], plain[1])
     assert np.abs(logits[0] - plain[0]).max() > 1e-2
+
+
+def test_positions_count_from_the_end_and_what_is_not_there_is_refused():
+    model, params, inputs = model_of(GROUPED)
+    split = lambda head=2, query=6, key=3: circuits.score_parts(
+        model, params, inputs, "blocks_1/attention", head, query=query, key=key
+    )
+    length = inputs.shape[1]
+    close(split(query=6 - length).pairs, split().pairs)  # one of them turned
+    for wrong in ({"head": model.num_heads}, {"head": -1}, {"query": length}, {"key": -length - 1}):
+        with pytest.raises(ValueError, match=f"expected {next(iter(wrong))} from"):
+            split(**wrong)
+    with Lens(mask=np.arange(length) != 1):  # of all tokens, where blocks get two
+        layer = "blocks_1/attention/scores"
+        scores = heads.read(model, params, inputs, (layer,))[layer]
+        close(split().pairs.sum(axis=(1, 2)), scores[:, 2, 6, 3])
+    add = lambda site, own: own.at[:, -1].add(1.0)
+    with Lens(change={"blocks_1/before": add}), pytest.raises(ValueError, match="change"):
+        split()
+    with pytest.raises(ValueError, match=r"'[*]' reads all, got 'query'"):
+        heads.read(model, params, inputs, ("query",))
+
+
+def test_sources_of_another_shape_are_refused():
+    model, params, inputs = model_of("GPT")
+    for source in (inputs[:1], inputs[:, :1]):
+        with pytest.raises(ValueError, match="shape"):
+            circuits.edges(model, params, inputs, measure, source)
+    with pytest.raises(ValueError, match="step"):
+        circuits.edges(model, params, inputs, measure, inputs[::-1], steps=0)
+    site = "blocks_0/after"
+    longer = {site: np.zeros((3, *np.shape(inputs), model.features))}
+    with pytest.raises(ValueError, match="shape"):
+        heads.attributed(model, params, inputs, measure, longer)
+
+
+def test_what_a_part_adds_goes_through_the_norm_of_outputs():
+    sizes = {"vocabulary_size": 9, "max_length": 8, "features": 8, "num_heads": 2}
+    model = Decoder(**sizes, num_blocks=2, hidden_features=16, output_norm=True)
+    tokens = jnp.array([[3, 1, 4, 1, 5], [2, 7, 1, 8, 2]])
+    params = model.init(jax.random.key(0), tokens)["params"]
+    own, other = (heads.read(model, params, x) for x in (tokens, tokens[:, ::-1]))
+    site, last = "blocks_0/feed_forward", "blocks_1/feed_forward/output"
+    with Lens(change={f"{site}/output": lambda *_: other[f"{site}/output"]}):
+        added = heads.read(model, params, tokens)["blocks_0/after"] - own["blocks_0/after"]
+    with Lens(change={"blocks_1/middle": lambda _, own: own + added}):
+        moved = heads.read(model, params, tokens)[last]
+    with Lens(change={last: lambda *_: moved}):
+        expected = measure(outputs_of(model, params, tokens))
+    expected = expected - measure(outputs_of(model, params, tokens))
+    edges = circuits.edges(model, params, tokens, measure, tokens[:, ::-1], exact=True)
+    close(edges.effects[edges.sources.index(site), -1], expected)
+
+
+def test_parts_and_jacobians_in_half_precision():
+    model, params, inputs = model_of(GROUPED)
+    half = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.bfloat16), params)
+    maps, wide = (heads.jacobians(model, own, inputs)["blocks_0"] for own in (half, params))
+    np.testing.assert_allclose(np.float32(maps), wide, atol=0.1 * np.abs(wide).max())
+    arrays, at = (inputs, "blocks_1/attention", 2), {"query": 6, "key": 3}
+    parts, wide = (circuits.score_parts(model, own, *arrays, **at).pairs for own in (half, params))
+    np.testing.assert_allclose(np.float32(parts), wide, atol=0.1 * np.abs(wide).max())

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from flax_attn.attention.lens import also
+from flax_attn.attention.lens import Lens, current
 from flax_attn.attention.scores import as_dot_product
 from flax_attn.models import by_block
 from flax_attn.models.by_block import InBlocks
@@ -69,17 +69,33 @@ def score_parts(
     Args:
         model: in blocks, such as `GPT` or a published one.
         layer: the path of the attention, such as `blocks_1/attention`.
-        query, key: positions.
+        query, key: positions; negative ones count from the end.
 
     Raises:
-        ValueError: a layer that is no attention of the model, and scores that are no dot products.
+        ValueError: a layer that is no attention of the model, a head or a position that does not
+            exist, scores that are no dot products, and a lens with `change`.
     """
+    lens = current()
+    if lens is not None and lens.change:  # made for all tokens, and blocks get two here
+        raise ValueError("expected a lens without change around score_parts")
     states, contexts = by_block.with_contexts(model, params, inputs)
     if layer not in contexts:
         raise ValueError(f"expected a layer of {list(contexts)}, got {layer!r}")
     if isinstance(states[0], dict):
         raise ValueError("expected one stack of blocks, got an encoder and a decoder")
-    return of_states(model, params, states, contexts, layer, head, jnp.array([query, key]))
+    length, heads = states[0].shape[1], contexts[layer].shape[-2]
+    _check_within("head", head, range(heads))
+    _check_within("query", query, range(-length, length))
+    _check_within("key", key, range(-length, length))
+    tokens = jnp.array([query, key]) % length  # rotary positions are counted from the first
+    return of_states(model, params, states, contexts, layer, head, tokens)
+
+
+def _check_within(name: str, number: int | Array, numbers: range) -> None:
+    if isinstance(number, jax.core.Tracer):  # pyright: ignore
+        return
+    if number not in numbers:
+        raise ValueError(f"expected {name} from {numbers[0]} to {numbers[-1]}, got {number}")
 
 
 def of_states(
@@ -95,7 +111,8 @@ def of_states(
     layers, heads = list(contexts), [own.shape[-2] for own in contexts.values()]
     last, (rows, _, width) = layers.index(layer), states[0].shape
     # room for the parts of all blocks, so that blocks of a kind share one program
-    parts = jnp.zeros((2 + sum(heads) + len(layers), rows, 2, width))  # (parts, b, 2, d)
+    shape = 2 + sum(heads) + len(layers), rows, 2, width
+    parts = jnp.zeros(shape, states[0].dtype)  # (parts, b, 2, d)
     parts = parts.at[1].set(states[0][:, tokens])  # (parts, b, 2, d)
     names = ["bias", "embedding"]
     for i, name in enumerate(layers[:last]):
@@ -132,13 +149,14 @@ def _through_block(
                 return context * shares[None, None, :-1, None]  # (b, 2, heads, e)
             return array if site == f"{layer}/output" else array * shares[-1]  # of the network
 
-        with also(("*/context", "*/output"), change):
+        with Lens(change={"*/context": change, "*/output": change}):  # no mask of other shapes
             return _call_block(model, number, params, x)  # (b, 2, d)
 
-    ones = jnp.ones(context.shape[-2] + 1)  # heads, and the network
+    ones = jnp.ones(context.shape[-2] + 1, x.dtype)  # heads, and the network
     _, move = jax.linearize(after, x, ones)
     moved = jax.vmap(lambda part: move(part, jnp.zeros_like(ones)))(parts)  # (n, b, 2, d)
-    added = jax.vmap(lambda share: move(jnp.zeros_like(x), share))(jnp.eye(len(ones)))
+    shares = jnp.eye(len(ones), dtype=x.dtype)
+    added = jax.vmap(lambda share: move(jnp.zeros_like(x), share))(shares)
     return jax.lax.dynamic_update_slice_in_dim(moved, added, first, axis=0)  # (n, b, 2, d)
 
 
@@ -173,7 +191,7 @@ def _pairs(
             found.setdefault(site, array)
             return array
 
-        with also((f"{layer}/query", f"{layer}/key"), keep):
+        with Lens(change={f"{layer}/query": keep, f"{layer}/key": keep}):
             _call_block(model, number, params, x, layer)
         query, key = found[f"{layer}/query"], found[f"{layer}/key"]  # (b, 2, heads, width)
         of_key = head // (heads // key.shape[-2])  # several heads share a key
