@@ -380,7 +380,9 @@ def logits_by_block(
         return jax.tree.unflatten(tree, [state, *leaves[1:]]) if is_last else outputs
 
     ended = lambda state: outputs_of(model, params, inputs, functools.partial(end, state))
-    mapped = [x @ maps["/".join(path)].T if maps else x for path, x in states]  # (b, t, d) each
+    mapped = [
+        x if maps is None else x @ maps["/".join(path)].T for path, x in states
+    ]  # (b, t, d) each
     return jax.vmap(ended)(jnp.stack(mapped))  # (blocks, ...)
 
 

@@ -77,8 +77,8 @@ def export(
 
     Outputs are a dict, and `attention` in it holds the weights by name. Translations are greedy, as
     by `beam=1`; their tokens `(b, n)` have zeros after the last, and `n` is twice the longest
-    target in training. Texts become inputs by `run.task.inputs.encode`. Published encoders also
-    return the `states` after the last block.
+    target in training, or 256 for a published model. Texts become inputs by
+    `run.task.inputs.encode`. Published encoders also return the `states` after the last block.
 
     A model that continues texts has two more programs, for texts of up to `max_length` tokens:
 

@@ -34,8 +34,8 @@ class ScoreParts(NamedTuple):
     """A score as a sum.
 
     Attributes:
-        names: of the parts: `bias`, `embedding`, and the paths of layers, such as
-            `blocks_0/attention[2]` for a head and `blocks_0/feed_forward`.
+        names: of the parts: `embedding`, with learned positions; the paths of layers, such as
+            `blocks_0/attention[2]` for a head and `blocks_0/feed_forward`; and `bias` for the rest.
         pairs: what each part of the query's state (rows) and of the key's state (columns) add to
             the score. They sum to it, before soft-cap and bias.
     """

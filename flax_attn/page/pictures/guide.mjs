@@ -79,7 +79,7 @@ function stepOf(step, query, settings) {
       ];
     case "keys":
       return [
-        paragraph(`Each of ${row.length} positions has a key, k = W_k x, to compare queries with.`),
+        paragraph(`Each key is k = W_k x. This query may attend to ${row.length}.`),
         masked ? paragraph(`${masked} more are masked: this query may not attend to them.`) : "",
         termsOf(row.slice(0, MOST_KEYS).map(({ name }) => el("li", {}, name))),
         moreThan(row.length - MOST_KEYS),
