@@ -101,7 +101,7 @@ def test_a_model_gives_the_numbers_of_transformers(pair, monkeypatch):
         check_close(outputs, expected.logits.numpy(), 2e-6)
         stacks = {"encoder": expected.encoder_attentions, "decoder": expected.decoder_attentions}
         for stack, others in (stacks | {"cross": expected.cross_attentions}).items():
-            for i, other in enumerate(others, 1):
+            for i, other in enumerate(others):
                 for row, length in enumerate(LENGTHS):
                     rows = length if stack == "encoder" else 12
                     keys = 12 if stack == "decoder" else length
