@@ -15,6 +15,7 @@ from pathlib import Path
 import flax_attn
 from docs import draw, live_pages, of_devices, of_numbers, screenshots, ship
 from docs.panels import DOCS
+from flax_attn.page.joining import COMMENT
 
 RECORD = DOCS / "images" / "digests.json"
 PACKAGE = Path(flax_attn.__file__).parent
@@ -27,7 +28,7 @@ def sources(name: str) -> Iterator[bytes]:
     """Yields what a picture is made of: code, examples, numbers and runs."""
     if name in screenshots.PICTURES:
         files = (path for path in (PACKAGE / "page").rglob("*") if path.suffix in PAGE)
-        yield from (path.read_bytes() for path in sorted(files))
+        yield from (COMMENT.sub("", path.read_text()).encode() for path in sorted(files))
         yield ship.place(screenshots.PICTURES[name].run).read_bytes()
         return
     yield from ((DOCS / f"{module}.py").read_bytes() for module in ("draw", "panels"))

@@ -63,17 +63,17 @@ class _Stack(NamedTuple):
     run: Callable[[Callable[[str, Array], Array]], Tree]  # with a change of sites
     first: str  # the site of the embeddings
     states: Arrays  # before each block, and between its parts
-    is_linear: bool  # no norm stands between what a part says and the states
+    is_linear: bool  # no norm stands between the outputs of a part and the states
     sources: list[_Part]
     targets: list[_Part]
 
-    def added(self, said: Arrays) -> Arrays:
-        """Returns the states behind parts that say something else; states before them stay."""
+    def added(self, outputs: Arrays) -> Arrays:
+        """Returns the states behind parts with other outputs; states before them stay."""
         found = {}
 
         def replace(site: str, array: Array) -> Array:
             found[site] = array
-            return self.states.get(site, said.get(site, array))
+            return self.states.get(site, outputs.get(site, array))
 
         self.run(replace)
         return found
@@ -187,19 +187,19 @@ def _patched(
 
 def _vectors(stack: _Stack, own: Arrays, change: Arrays) -> Float[Array, "sources b t d"]:
     """Computes by how much more each source adds to the states on the source inputs."""
-    said = {part.site: own[part.site] for part in stack.sources[1:]}
+    outputs = {part.site: own[part.site] for part in stack.sources[1:]}
     if stack.is_linear:  # without the rounding of a difference of large states
-        _, move = jax.linearize(stack.added, said)
+        _, move = jax.linearize(stack.added, outputs)
     else:
-        before = stack.added(said)
-        move = lambda step: _less(stack.added(jax.tree.map(jnp.add, said, step)), before)
+        before = stack.added(outputs)
+        move = lambda step: _less(stack.added(jax.tree.map(jnp.add, outputs, step)), before)
 
     def add(mask: Arrays) -> Float[Array, "b t d"]:
-        moved = move({site: change[site] * mask[site] for site in said})
+        moved = move({site: change[site] * mask[site] for site in outputs})
         behind = [moved[site] for site in moved if site.endswith(("/middle", "/after"))]
         return functools.reduce(jnp.add, behind)  # of which one is not 0
 
-    others = jax.lax.map(add, _masks(stack.sources[1:], said), batch_size=AT_ONCE)
+    others = jax.lax.map(add, _masks(stack.sources[1:], outputs), batch_size=AT_ONCE)
     return jnp.concatenate([change[stack.first][None], others])  # (sources, b, t, d)
 
 

@@ -234,7 +234,7 @@ def effects(
     """Returns what each head does to a number, `(heads,)`, by the path of its layer.
 
     Without `source` it is by how much the number falls if this head alone is cut. With other inputs
-    as source, it is by how much it rises if this head alone says what it says there. One program
+    as source, it is by how much it rises if this head alone is patched from them. One program
     serves all heads, and of a large model all blocks. A measure that does not make one number `()`
     of the outputs is a ValueError.
     """

@@ -95,8 +95,8 @@ def export(
 
     The sizes of `prediction.jax` are not known, so it computes all scores of an attention at once.
     The program for one platform has known sizes, `rows` rows of the sample's length. Its attention
-    takes the forms that `form_of` tells for them, in memory that is linear in the length where the
-    model wants no weights.
+    takes the forms that `form_of` returns for them, in memory linear in the length where the model
+    needs no weights.
 
     Args:
         run: one that is loaded, or its directory.

@@ -63,8 +63,8 @@ def score_parts(
 ) -> ScoreParts:
     """Splits the score of a head into pairs of parts of the query's and the key's state.
 
-    A large pair says which earlier layer wrote what the head looks for, and which one wrote what it
-    finds. It is exact for these weights: norms hold the deviation that they have on the input.
+    A large pair names the earlier layer that wrote what the head looks for, and the one that wrote
+    what it finds. It is exact for these weights: norms hold the deviation of the input.
 
     Args:
         model: in blocks, such as `GPT` or a published one.

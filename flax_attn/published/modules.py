@@ -1,7 +1,7 @@
 """The models that are published: decoders of text, encoders of text or images, and both in one.
 
-Blocks, norms, networks and attention are those of the library. What differs between the families
-stands here as attributes.
+Blocks, norms, networks and attention are those of the library. The differences between families
+are attributes.
 """
 
 import functools
@@ -303,7 +303,7 @@ class VisionTransformer(Stack):
         logits = norm(x)_0 U
 
     Source: Dosovitskiy et al. 2021 (arXiv:2010.11929); Touvron et al. 2021 (arXiv:2012.12877), for
-    a second token, whose classes a teacher taught.
+    a second token, trained on the classes of a teacher.
 
     Attributes:
         num_classes: 0 for the states `(b, tokens, features)`.

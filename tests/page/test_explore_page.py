@@ -569,7 +569,7 @@ def test_the_six_steps_go_from_a_query_to_its_context_by_the_keyboard(dates, bro
         visit.wait()
         guide = visit.page.locator(".guide")
         guide.locator("summary").click()
-        for i, name in enumerate("query keys scores softmax values context".split(), 1):
+        for i, name in enumerate(["query", "keys", "scores", "softmax", "values", "context"], 1):
             guide.get_by_role("heading", name=f"{i} of 6: {name}").wait_for()
             assert guide.locator("p").first.inner_text()
             visit.page.keyboard.press("ArrowRight")
