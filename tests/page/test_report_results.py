@@ -185,7 +185,7 @@ def test_a_chosen_induction_head_is_that_of_the_sentence_the_frame_and_the_map(w
         shares = [float(share) for share in re.findall(r"([\d.]+)\s%", said)]
         expected = [scores[block, head], weights[block, head, 4, 2]]  # "a b c a b c"
         assert shares == pytest.approx([100 * one for one in expected], abs=0.8)
-        assert f"lock{block + 1}, head {head}" in figure.locator(".try-title").text_content()
+        assert f"lock{block}, head {head}" in figure.locator(".try-title").text_content()
 
 
 SMALL = """() => [...document.querySelectorAll("button, select, input, summary, [role=button]")]
