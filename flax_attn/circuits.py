@@ -192,7 +192,8 @@ def _vectors(stack: _Stack, own: Arrays, change: Arrays) -> Float[Array, "source
         _, move = jax.linearize(stack.added, outputs)
     else:
         before = stack.added(outputs)
-        move = lambda step: _less(stack.added(jax.tree.map(jnp.add, outputs, step)), before)
+        moved_by = lambda step: stack.added(jax.tree.map(jnp.add, outputs, step))
+        move = lambda step: jax.tree.map(jnp.subtract, moved_by(step), before)
 
     def add(mask: Arrays) -> Float[Array, "b t d"]:
         moved = move({site: change[site] * mask[site] for site in outputs})
@@ -201,10 +202,6 @@ def _vectors(stack: _Stack, own: Arrays, change: Arrays) -> Float[Array, "source
 
     others = jax.lax.map(add, _masks(stack.sources[1:], outputs), batch_size=AT_ONCE)
     return jnp.concatenate([change[stack.first][None], others])  # (sources, b, t, d)
-
-
-def _less(arrays: Arrays, others: Arrays) -> Arrays:
-    return jax.tree.map(jnp.subtract, arrays, others)
 
 
 def _masks(parts: list[_Part], arrays: Arrays) -> Arrays:

@@ -143,20 +143,28 @@ def read(
     Raises:
         ValueError: a pattern that fits no site, a site in a loop, and one that is computed twice.
     """
+    found = _found(model, params, inputs, patterns)
+    for pattern in patterns:
+        if not any(fits(site, pattern) for site in found):
+            raise ValueError(f"expected patterns of sites, of which '*' reads all, got {pattern!r}")
+    return found
+
+
+def _found(
+    model: "Model", params: Params, inputs: Inputs, patterns: tuple[str, ...]
+) -> dict[str, Array]:
+    """Returns the arrays of the sites that patterns fit, each computed once and in no loop."""
     found, trace = {}, get_opaque_trace_state()
 
     def keep(site: str, array: Array) -> Array:
         if get_opaque_trace_state() != trace:
             raise ValueError(f"expected no loop, for {site!r}")
         if found.setdefault(site, array) is not array:
-            raise ValueError(f"expected one computation, for {site!r}")
+            raise ValueError(f"expected one call of layer {layer_of(site)!r}, for {site!r}")
         return array
 
     with also(patterns, keep):
         outputs_of(model, params, inputs)
-    for pattern in patterns:
-        if not any(fits(site, pattern) for site in found):
-            raise ValueError(f"expected patterns of sites, of which '*' reads all, got {pattern!r}")
     return found
 
 
@@ -204,18 +212,10 @@ def contexts_of(model: "Model", params: Params, inputs: Inputs) -> dict[str, Arr
 
 @compiled
 def _contexts(model: "Model", params: Params, inputs: Inputs) -> dict[str, Array]:
-    contexts, trace = {}, get_opaque_trace_state()
-
-    def keep(site: str, context: Array) -> Array:
-        if (name := layer_of(site)) in contexts or get_opaque_trace_state() != trace:
-            raise ValueError(f"expected one call of each attention and no loop, for {name!r}")
-        return contexts.setdefault(name, context)
-
-    with also((CONTEXTS,), keep):
-        outputs_of(model, params, inputs)
-    if not contexts:
+    found = _found(model, params, inputs, (CONTEXTS,))
+    if not found:
         raise ValueError("expected a model with attention in heads, got one without")
-    return contexts
+    return {layer_of(site): context for site, context in found.items()}
 
 
 def heads_of(model: "Model", params: Params, inputs: Inputs) -> dict[str, Array]:
@@ -380,9 +380,8 @@ def logits_by_block(
         return jax.tree.unflatten(tree, [state, *leaves[1:]]) if is_last else outputs
 
     ended = lambda state: outputs_of(model, params, inputs, functools.partial(end, state))
-    mapped = [
-        x if maps is None else x @ maps["/".join(path)].T for path, x in states
-    ]  # (b, t, d) each
+    move = lambda path, x: x if maps is None else x @ maps["/".join(path)].T  # (b, t, d)
+    mapped = [move(path, x) for path, x in states]
     return jax.vmap(ended)(jnp.stack(mapped))  # (blocks, ...)
 
 

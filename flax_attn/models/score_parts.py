@@ -27,8 +27,6 @@ from flax_attn.models.calls import along_residuals, intercepted
 from flax_attn.models.forward import Inputs, Params
 from flax_attn.types import Tree
 
-Contexts = dict[str, Float[Array, "b t heads e"]]  # outputs of heads, by the path of their layer
-
 
 class ScoreParts(NamedTuple):
     """A score as a sum.
@@ -102,7 +100,7 @@ def of_states(
     model: InBlocks,
     params: Params,
     states: list[Float[Array, "b t d"]],
-    contexts: Contexts,
+    contexts: dict[str, Float[Array, "b t heads e"]],
     layer: str,
     head: int | Int[Array, ""],
     tokens: Int[Array | np.ndarray, "2"],
@@ -185,12 +183,8 @@ def _pairs(
     layer = f"blocks_{number}/{within}"
 
     def vectors(x: Array) -> tuple[Array, Array]:
-        found = {}
-
-        def keep(site: str, array: Array) -> Array:
-            found.setdefault(site, array)
-            return array
-
+        found: dict[str, Array] = {}
+        keep = found.setdefault  # returns the array as it is
         with Lens(change={f"{layer}/query": keep, f"{layer}/key": keep}):
             _call_block(model, number, params, x, layer)
         query, key = found[f"{layer}/query"], found[f"{layer}/key"]  # (b, 2, heads, width)
