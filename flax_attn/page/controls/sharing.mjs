@@ -1,8 +1,8 @@
-// What a reader takes to others: the address of an input with its settings, and large type.
+// Shares an input with its settings as an address, and shows it in large type.
 
 import { buttonOf, el } from "../dom.mjs";
 
-/** What the address says of a run, `{inputs, settings}`, or null. */
+/** Returns the `{inputs, settings}` of a run in the address, or null. */
 export function sharedState(name) {
   try {
     const state = JSON.parse(decodeURIComponent(location.hash.slice(1)));
@@ -12,7 +12,7 @@ export function sharedState(name) {
   }
 }
 
-/** Buttons that copy an address with `state()`, and that show what is tried alone and large. */
+/** Makes buttons that copy an address with `state()`, and that toggle the projector mode. */
 export function shareRow(state) {
   const status = el("span", { class: "hint", role: "status" });
   const copy = buttonOf("Copy link", async () => {
